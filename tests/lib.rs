@@ -1,0 +1,1 @@
+//! The tests that cross crate borders; each theme is one `[[test]]` binary.

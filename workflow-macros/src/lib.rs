@@ -1,0 +1,1 @@
+//! The `#[workflow]` and `#[step]` attributes of `workflow-runtime`.

@@ -1,0 +1,299 @@
+//! Identity: what names a run and a step, for ever.
+//!
+//! Owns the two 128-bit ids, their text form and their derivation. A derived id
+//! depends on *structure* alone (names, scopes, occurrences, business keys) and never
+//! on input, time, attempt, machine or the order in which futures are polled. That is
+//! why a step id can be handed to a payment API as its idempotency key: no retry, restart
+//! or recompile changes it.
+//!
+//! The derivation is versioned. A run keeps the version it began with, and golden vectors
+//! in `tests/format` freeze every version that was ever released.
+
+use std::fmt;
+use std::str::FromStr;
+use std::sync::LazyLock;
+
+use serde::{Deserialize, Serialize};
+
+/// The derivation that new runs begin with.
+///
+/// It covers the hash inputs below *and* the macro's rule for which source constructs open
+/// a scope, because both decide an id.
+pub(crate) const DERIVATION_VERSION: u16 = 1;
+
+/// Crockford's base32 alphabet in lower case: no `i`, `l`, `o`, `u`.
+const ALPHABET: &[u8; 32] = b"0123456789abcdefghjkmnpqrstvwxyz";
+
+/// Characters of a 128-bit id in base32 (130 bits, the top two always zero).
+const TEXT_LEN: usize = 26;
+
+/// Names one run of one workflow; shown as `run_` and 26 characters.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct RunId([u8; 16]);
+
+/// Names one step of one run; shown as `step_` and 26 characters.
+///
+/// The same in every attempt, process and machine: hand it to the other side as the
+/// idempotency key of what the step does.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct StepId([u8; 16]);
+
+/// Says why a text is not an id.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "`{text}` is not a {kind} id: expected `{prefix}` followed by {TEXT_LEN} characters of 0-9a-z without i, l, o, u"
+)]
+pub struct ParseIdError {
+    text: String,
+    kind: &'static str,
+    prefix: &'static str,
+}
+
+macro_rules! id_text {
+    ($id:ident, $prefix:literal, $kind:literal) => {
+        impl $id {
+            /// Rebuilds an id from its 16 bytes.
+            pub const fn from_bytes(bytes: [u8; 16]) -> Self {
+                Self(bytes)
+            }
+
+            /// Returns the id's 16 bytes.
+            pub const fn as_bytes(&self) -> &[u8; 16] {
+                &self.0
+            }
+        }
+
+        impl fmt::Display for $id {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                let text = encode_base32(self.0);
+                f.write_str($prefix)?;
+                f.write_str(std::str::from_utf8(&text).expect("the alphabet is ASCII"))
+            }
+        }
+
+        impl fmt::Debug for $id {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                fmt::Display::fmt(self, f)
+            }
+        }
+
+        impl FromStr for $id {
+            type Err = ParseIdError;
+
+            fn from_str(text: &str) -> Result<Self, ParseIdError> {
+                text.strip_prefix($prefix)
+                    .and_then(decode_base32)
+                    .map(Self)
+                    .ok_or_else(|| ParseIdError {
+                        text: text.chars().take(64).collect(),
+                        kind: $kind,
+                        prefix: $prefix,
+                    })
+            }
+        }
+    };
+}
+
+id_text!(RunId, "run_", "run");
+id_text!(StepId, "step_", "step");
+
+impl RunId {
+    /// Makes the id of a run that was started without a key: random and time-ordered.
+    pub(crate) fn random() -> Self {
+        Self(*uuid::Uuid::now_v7().as_bytes())
+    }
+
+    /// Derives the id of a run that was started with a key.
+    ///
+    /// `generation` counts the runs a key has had; it is 0 until the key expires.
+    pub(crate) fn derive(namespace: &str, workflow: &str, key: &str, generation: u64) -> Self {
+        let mut hash = Derivation::new(&RUN_CONTEXT);
+        hash.field(&DERIVATION_VERSION.to_le_bytes());
+        hash.field(namespace.as_bytes());
+        hash.field(workflow.as_bytes());
+        hash.field(key.as_bytes());
+        hash.field(&generation.to_le_bytes());
+        Self(hash.finish())
+    }
+}
+
+/// What tells calls of one name in one scope apart.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Discriminator<'a> {
+    /// How many un-keyed calls of that name the scope made before this one.
+    Occurrence(u64),
+    /// A business key that the caller chose instead.
+    Key(&'a str),
+}
+
+/// What kind of call an id is derived for, so that a timer named `x` and a step named `x`
+/// never share one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum CallKind {
+    /// A `#[step]`.
+    Step,
+    /// A durable timer.
+    Timer,
+}
+
+impl StepId {
+    /// Derives the id of one call from where it stands.
+    ///
+    /// `scope` is the encoded scope path (see `context::scope`).
+    pub(crate) fn derive(
+        run: RunId,
+        scope: &[u8],
+        kind: CallKind,
+        name: &str,
+        which: Discriminator<'_>,
+    ) -> Self {
+        let mut hash = Derivation::new(&STEP_CONTEXT);
+        hash.field(&DERIVATION_VERSION.to_le_bytes());
+        hash.field(run.as_bytes());
+        hash.field(scope);
+        hash.field(match kind {
+            CallKind::Step => b"step",
+            CallKind::Timer => b"timer",
+        });
+        hash.field(name.as_bytes());
+        match which {
+            Discriminator::Occurrence(n) => {
+                hash.field(b"occurrence");
+                hash.field(&n.to_le_bytes());
+            }
+            Discriminator::Key(key) => {
+                hash.field(b"key");
+                hash.field(key.as_bytes());
+            }
+        }
+        Self(hash.finish())
+    }
+
+    /// Derives a second key for a second effect inside the same step.
+    ///
+    /// A step that both charges and mails hands `step_id` to the payment API and
+    /// `step_id.for_effect("mail")` to the mail API.
+    #[must_use]
+    pub fn for_effect(&self, effect: &str) -> Self {
+        let mut hash = Derivation::new(&EFFECT_CONTEXT);
+        hash.field(&self.0);
+        hash.field(effect.as_bytes());
+        Self(hash.finish())
+    }
+}
+
+static RUN_CONTEXT: LazyLock<blake3::Hasher> =
+    LazyLock::new(|| blake3::Hasher::new_derive_key("workflow-runtime 2026-11 run id"));
+static STEP_CONTEXT: LazyLock<blake3::Hasher> =
+    LazyLock::new(|| blake3::Hasher::new_derive_key("workflow-runtime 2026-11 step id"));
+static EFFECT_CONTEXT: LazyLock<blake3::Hasher> =
+    LazyLock::new(|| blake3::Hasher::new_derive_key("workflow-runtime 2026-11 effect id"));
+static RANDOM_CONTEXT: LazyLock<blake3::Hasher> =
+    LazyLock::new(|| blake3::Hasher::new_derive_key("workflow-runtime 2026-11 random stream"));
+
+/// Returns the random stream of one scope of one run, to be read at any position.
+pub(crate) fn random_stream(run: RunId, scope: &[u8]) -> blake3::OutputReader {
+    let mut hash = Derivation::new(&RANDOM_CONTEXT);
+    hash.field(&DERIVATION_VERSION.to_le_bytes());
+    hash.field(run.as_bytes());
+    hash.field(scope);
+    hash.0.finalize_xof()
+}
+
+/// A hash over fields that are each prefixed with their length, so that no two different
+/// lists of fields ever feed it the same bytes.
+struct Derivation(blake3::Hasher);
+
+impl Derivation {
+    fn new(context: &LazyLock<blake3::Hasher>) -> Self {
+        Self(blake3::Hasher::clone(context))
+    }
+
+    fn field(&mut self, bytes: &[u8]) {
+        self.0.update(&(bytes.len() as u64).to_le_bytes());
+        self.0.update(bytes);
+    }
+
+    fn finish(&self) -> [u8; 16] {
+        let mut id = [0; 16];
+        id.copy_from_slice(&self.0.finalize().as_bytes()[..16]);
+        id
+    }
+}
+
+fn encode_base32(bytes: [u8; 16]) -> [u8; TEXT_LEN] {
+    let value = u128::from_be_bytes(bytes);
+    let mut text = [0; TEXT_LEN];
+    for (i, slot) in text.iter_mut().enumerate() {
+        let shift = 5 * (TEXT_LEN - 1 - i);
+        *slot = ALPHABET[((value >> shift) & 31) as usize];
+    }
+    text
+}
+
+fn decode_base32(text: &str) -> Option<[u8; 16]> {
+    if text.len() != TEXT_LEN {
+        return None;
+    }
+    let mut value: u128 = 0;
+    for (i, byte) in text.bytes().enumerate() {
+        let digit = ALPHABET.iter().position(|&a| a == byte)? as u128;
+        if i == 0 && digit > 7 {
+            return None; // 26 characters hold 130 bits; the top two must be zero
+        }
+        value = (value << 5) | digit;
+    }
+    Some(value.to_be_bytes())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_id_survives_its_text_form() {
+        for bytes in [[0; 16], [255; 16], *RunId::random().as_bytes()] {
+            let run = RunId::from_bytes(bytes);
+            assert_eq!(run.to_string().parse::<RunId>(), Ok(run));
+            let step = StepId::from_bytes(bytes);
+            assert_eq!(step.to_string().parse::<StepId>(), Ok(step));
+        }
+    }
+
+    #[test]
+    fn a_text_that_is_no_id_is_refused_with_the_rule() {
+        for text in [
+            "",
+            "run_",
+            "step_0",
+            "run_zzzzzzzzzzzzzzzzzzzzzzzzzz",
+            "run_0000000000000000000000000i",
+        ] {
+            let error = text.parse::<RunId>().expect_err(text);
+            assert!(error.to_string().contains("expected `run_`"), "{error}");
+        }
+    }
+
+    #[test]
+    fn run_ids_without_a_key_are_ordered_by_time() {
+        let first = RunId::random();
+        let second = RunId::random();
+        assert!(first < second);
+    }
+
+    #[test]
+    fn moving_a_byte_between_fields_changes_the_id() {
+        assert_ne!(
+            RunId::derive("a", "bc", "d", 0),
+            RunId::derive("ab", "c", "d", 0)
+        );
+    }
+
+    #[test]
+    fn an_effect_has_a_key_of_its_own() {
+        let step = StepId::from_bytes([7; 16]);
+        assert_ne!(step.for_effect("email"), step);
+        assert_ne!(step.for_effect("email"), step.for_effect("sms"));
+        assert_eq!(step.for_effect("email"), step.for_effect("email"));
+    }
+}
