@@ -19,6 +19,8 @@
 //!
 //! `store::conformance` checks all of this on any implementation.
 
+pub mod memory;
+
 use std::fmt;
 use std::future::Future;
 use std::path::PathBuf;
