@@ -19,6 +19,7 @@
 //!
 //! `store::conformance` checks all of this on any implementation.
 
+pub mod conformance;
 pub mod memory;
 
 use std::fmt;
