@@ -21,6 +21,7 @@
 
 pub mod conformance;
 pub mod memory;
+pub mod sled;
 
 use std::fmt;
 use std::future::Future;
