@@ -62,8 +62,8 @@ pub(super) struct Ledger {
     due: VecDeque<RunId>,
     /// Blocks with nothing live in them.
     dead: Vec<u64>,
-    /// Runs in blocks that should be emptied.
-    to_empty: Vec<RunId>,
+    /// Runs in blocks that should be emptied, with the block.
+    to_empty: Vec<(u64, Vec<RunId>)>,
     /// Blocks before this one were emptied because of their age.
     swept_to: u64,
 }
@@ -152,7 +152,7 @@ impl Ledger {
         let before = (plan.segments.len(), plan.atomic.len());
         let frames: Vec<Bytes> = live.tail.iter().map(|frame| frame.bytes.clone()).collect();
         let archived = live.archived + frames.len() as u64;
-        for (key, record) in pack(run, live.archived, &frames) {
+        for (key, record) in pack(live.header.position(), live.archived, &frames) {
             put(&mut plan.segments, &key, &record);
         }
         if let Some(old) = live.entry {
@@ -211,7 +211,8 @@ impl Ledger {
             self.dead.push(commit);
         } else if info.live < info.total / LIVE_PART && !info.swept {
             info.swept = true;
-            self.to_empty.append(&mut info.runs);
+            let runs = std::mem::take(&mut info.runs);
+            self.to_empty.push((commit, runs));
         }
     }
 
@@ -244,12 +245,16 @@ impl Ledger {
             for (commit, info) in oldest.take(SWEPT_PER_COMMIT) {
                 self.swept_to = commit + 1;
                 info.swept = true;
-                self.to_empty.append(&mut info.runs);
+                let runs = std::mem::take(&mut info.runs);
+                self.to_empty.push((*commit, runs));
             }
         }
-        for run in std::mem::take(&mut self.to_empty) {
-            if let Some(live) = table.runs.get_mut(&run) {
-                self.enqueue(live);
+        for (commit, runs) in std::mem::take(&mut self.to_empty) {
+            for run in runs {
+                match table.runs.get_mut(&run) {
+                    Some(live) if live.needs(commit) => self.enqueue(live),
+                    _ => {}
+                }
             }
         }
     }

@@ -38,8 +38,8 @@ use self::database::{Database, Settings, corrupt};
 use self::shared::{Op, Phase, Shared};
 use self::table::Live;
 use super::{
-    Append, BoxFuture, Claim, Creation, Epoch, NewRun, Parking, RunHeader, RunQuery, Store,
-    StoreError, StoreResult,
+    Append, BoxFuture, Claim, Creation, Epoch, NewRun, Parking, RunHeader, RunPosition, RunQuery,
+    Store, StoreError, StoreResult,
 };
 use crate::ids::RunId;
 
@@ -214,8 +214,8 @@ impl Snapshot {
     }
 
     fn frames(self, database: &Database, from: u64, limit: usize) -> StoreResult<Vec<Bytes>> {
-        let run = self.header.run;
-        let mut frames = reads::segment_frames(database, run, from, self.archived, limit)?;
+        let at = self.header.position();
+        let mut frames = reads::segment_frames(database, at, from, self.archived, limit)?;
         let skip = usize::try_from(from.saturating_sub(self.archived)).unwrap_or(usize::MAX);
         let room = limit - frames.len();
         frames.extend(self.tail.into_iter().skip(skip).take(room));
@@ -441,15 +441,22 @@ fn check(shared: &Shared, database: &Database) -> StoreResult<()> {
         if !reads::is_ended(database, run)? {
             return Err(corrupt(format!("the entry of {run}"), "it is missing"));
         }
-        reads::segment_frames(database, run, 0, ended.frames, usize::MAX)?;
+        reads::segment_frames(
+            database,
+            ended.header.position(),
+            0,
+            ended.frames,
+            usize::MAX,
+        )?;
     }
-    let live: Vec<(RunId, u64)> = {
+    let live: Vec<(RunPosition, u64)> = {
         let state = shared.lock();
-        let runs = state.table.runs.iter();
-        runs.map(|(run, live)| (*run, live.archived)).collect()
+        let runs = state.table.runs.values();
+        runs.map(|live| (live.header.position(), live.archived))
+            .collect()
     };
-    for (run, archived) in live {
-        reads::segment_frames(database, run, 0, archived, usize::MAX)?;
+    for (at, archived) in live {
+        reads::segment_frames(database, at, 0, archived, usize::MAX)?;
     }
     Ok(())
 }
