@@ -12,9 +12,11 @@
 
 mod block;
 mod bytes;
+mod check;
 mod committer;
 mod database;
 mod files;
+mod keepsake;
 mod keys;
 mod ledger;
 mod open;
@@ -34,12 +36,12 @@ use std::thread::JoinHandle;
 use ::bytes::Bytes;
 use tokio::sync::oneshot;
 
-use self::database::{Database, Settings, corrupt};
+use self::database::{Database, Settings};
 use self::shared::{Op, Phase, Shared};
 use self::table::Live;
 use super::{
-    Append, BoxFuture, Claim, Creation, Epoch, NewRun, Parking, RunHeader, RunPosition, RunQuery,
-    Store, StoreError, StoreResult,
+    Append, BoxFuture, Claim, Creation, Epoch, NewRun, Parking, RunHeader, RunQuery, Store,
+    StoreError, StoreResult,
 };
 use crate::ids::RunId;
 
@@ -376,7 +378,7 @@ impl Store for SledStore {
     }
 
     fn check(&self) -> BoxFuture<'_, StoreResult<()>> {
-        self.offload(|shared| shared.read(|database| check(shared, database)))
+        self.offload(|shared| shared.read(|database| check::check(shared, database)))
     }
 
     fn close(&self) -> BoxFuture<'_, StoreResult<()>> {
@@ -424,39 +426,4 @@ fn list(shared: &Shared, database: &Database, query: &RunQuery) -> StoreResult<V
     all.dedup_by_key(|header| header.position());
     all.truncate(query.limit);
     Ok(all)
-}
-
-/// Checks what opening does not: that every ended run can be found both ways and is whole.
-fn check(shared: &Shared, database: &Database) -> StoreResult<()> {
-    if database.has_blobs()? {
-        return Err(corrupt(
-            "blobs".to_owned(),
-            "sled keeps pages in files of their own, which it never syncs",
-        ));
-    }
-    let query = RunQuery::default();
-    for found in reads::ended_runs(database, &query) {
-        let ended = found?;
-        let run = ended.header.run;
-        if !reads::is_ended(database, run)? {
-            return Err(corrupt(format!("the entry of {run}"), "it is missing"));
-        }
-        reads::segment_frames(
-            database,
-            ended.header.position(),
-            0,
-            ended.frames,
-            usize::MAX,
-        )?;
-    }
-    let live: Vec<(RunPosition, u64)> = {
-        let state = shared.lock();
-        let runs = state.table.runs.values();
-        runs.map(|live| (live.header.position(), live.archived))
-            .collect()
-    };
-    for (at, archived) in live {
-        reads::segment_frames(database, at, 0, archived, usize::MAX)?;
-    }
-    Ok(())
 }

@@ -4,6 +4,7 @@
 //! and only then change something. Never repairs: a store that is not sound is refused with
 //! what is wrong.
 
+use std::fs::File;
 use std::path::Path;
 use std::sync::Arc;
 use std::thread::JoinHandle;
@@ -13,6 +14,7 @@ use super::block::Items;
 use super::committer::Committer;
 use super::database::{Database, Settings, io_error};
 use super::files::{self, Lock, Mark, MarkFile, Place};
+use super::keepsake::{self, Keepsake};
 use super::keys::Key;
 use super::ledger::{BlockInfo, Ledger, put};
 use super::recover::{Recovered, recover};
@@ -70,20 +72,62 @@ pub(super) fn open(path: &Path, settings: &Settings) -> StoreResult<(Arc<Shared>
     Ok((shared, thread))
 }
 
-/// Opens sled and checks what it gives back.
+/// Opens sled and checks what it gives back. If it is not sound, sled gets a second chance
+/// without its snapshot; if that does not help, everything is put back as it was.
 fn open_checked(
     path: &Path,
     settings: &Settings,
     mark: Option<&Mark>,
 ) -> StoreResult<(Database, Recovered)> {
-    let database = open_released(path, settings)?;
+    let keepsake = Keepsake::take(path)?;
+    keepsake::remove_unfinished_snapshots(path)?;
+    let first = attempt(path, settings, mark);
+    let Err(error) = first else {
+        return first;
+    };
+    keepsake.restore()?;
+    if !matches!(
+        error,
+        StoreError::Corrupt { .. } | StoreError::LostCommits { .. }
+    ) {
+        return Err(error);
+    }
+    if keepsake.set_snapshots_aside()? {
+        let second = attempt(path, settings, mark);
+        keepsake.forget_snapshots()?;
+        if second.is_ok() {
+            return second;
+        }
+        keepsake.restore()?;
+    }
+    Err(error)
+}
+
+fn attempt(
+    path: &Path,
+    settings: &Settings,
+    mark: Option<&Mark>,
+) -> StoreResult<(Database, Recovered)> {
+    let database = open_released(path, settings).inspect_err(|_| wait_for_release(path))?;
     match recover(&database, path, mark) {
         Ok(recovered) => Ok((database, recovered)),
         Err(error) => {
             // What is wrong is known; whether closing works too adds nothing.
             let _ = database.close();
+            wait_for_release(path);
             Err(error)
         }
+    }
+}
+
+/// Waits until sled's threads let go of its file, so that nothing changes it any more.
+fn wait_for_release(path: &Path) {
+    let begun = Instant::now();
+    let Ok(file) = File::open(path.join("db")) else {
+        return;
+    };
+    while file.try_lock().is_err() && begun.elapsed() < RELEASE_WITHIN {
+        std::thread::sleep(RELEASE_STEP);
     }
 }
 
@@ -92,7 +136,8 @@ fn open_checked(
 fn open_released(path: &Path, settings: &Settings) -> StoreResult<Database> {
     let begun = Instant::now();
     loop {
-        match Database::open(path, settings) {
+        let opened = Database::open(path, settings);
+        match opened {
             Err(StoreError::Io { message, .. })
                 if message.contains("could not acquire lock")
                     && begun.elapsed() < RELEASE_WITHIN =>
