@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use super::block::Items;
 use super::committer::Committer;
-use super::database::{Database, Settings, io_error};
+use super::database::{Database, Settings, corrupt, io_error};
 use super::files::{self, Lock, Mark, MarkFile, Place};
 use super::keepsake::{self, Keepsake};
 use super::keys::Key;
@@ -34,13 +34,17 @@ pub(super) fn open(path: &Path, settings: &Settings) -> StoreResult<(Arc<Shared>
     }
     let lock = Lock::take(path)?;
     // Under the lock: another process may have been faster.
-    let fresh = files::look(path)? == Place::Empty;
+    let fresh = files::look(path)? != Place::Store;
     if fresh {
-        files::write_format(path)?;
+        files::begin_making(path)?;
     }
     let mark = MarkFile::read(path)?;
+    if mark.is_none() && !fresh {
+        let place = path.join("mark").display().to_string();
+        return Err(corrupt(place, "the file is missing"));
+    }
     let (database, recovered) = open_checked(path, settings, mark.as_ref())?;
-    let clean = fresh || mark.is_none() || files::is_clean(path);
+    let clean = fresh || files::is_clean(path);
     let Recovered {
         table,
         mut ledger,
@@ -54,6 +58,7 @@ pub(super) fn open(path: &Path, settings: &Settings) -> StoreResult<(Arc<Shared>
     }
     database.flush()?;
     database.sync()?;
+    files::sync_file(&path.join("conf"))?;
     files::sync_directory(path)?;
     let mut mark_file = MarkFile::open(path)?;
     mark_file.write(&Mark {
@@ -61,8 +66,12 @@ pub(super) fn open(path: &Path, settings: &Settings) -> StoreResult<(Arc<Shared>
         chain: ledger.chain,
         db_len: database.file_len()?,
     })?;
+    if fresh {
+        files::sync_directory(path)?;
+        files::write_format(path)?;
+    }
+    files::end_making(path)?;
     files::unmark_clean(path)?;
-    files::sync_directory(path)?;
     let shared = Arc::new(Shared::new(path.to_path_buf(), clean, table, database));
     let committer = Committer::new(Arc::clone(&shared), ledger, mark_file, lock);
     let thread = std::thread::Builder::new()
