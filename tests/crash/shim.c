@@ -6,6 +6,9 @@
  * what happened. Syncs are recorded and not done: the test rebuilds from the log what a
  * disk would hold that kept synced bytes only. sync_file_range is not a sync.
  *
+ * With FAIL_SYNC_AT=n the n-th sync of a file called `db` fails with EIO, and with
+ * FAIL_WRITE_AT=n the n-th write to one with ENOSPC.
+ *
  * A record: kind (1), length of path (4), path, offset (8), length of data (4), data.
  */
 #define _GNU_SOURCE
@@ -29,12 +32,16 @@ static char *paths[MAX_FD];
 static const char *dir;
 static size_t dir_len;
 static int log_fd = -1;
+static long fail_sync_at = -1;
+static long fail_write_at = -1;
 
 __attribute__((constructor)) static void begin(void) {
     dir = getenv("STORE_DIR");
     const char *log = getenv("SHIM_LOG");
     if (!dir || !log) return;
     dir_len = strlen(dir);
+    if (getenv("FAIL_SYNC_AT")) fail_sync_at = atol(getenv("FAIL_SYNC_AT"));
+    if (getenv("FAIL_WRITE_AT")) fail_write_at = atol(getenv("FAIL_WRITE_AT"));
     log_fd = syscall(SYS_openat, AT_FDCWD, log, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600);
     if (log_fd < 0) abort();
 }
@@ -125,9 +132,20 @@ ssize_t write(int fd, const void *data, size_t len) {
     return n;
 }
 
+static int is_db(const char *path) {
+    size_t len = path ? strlen(path) : 0;
+    return len > 3 && strcmp(path + len - 3, "/db") == 0;
+}
+
 static ssize_t pwrite_recorded(int fd, const void *data, size_t len, off_t offset) {
     pthread_mutex_lock(&lock);
     const char *path = path_of(fd);
+    if (is_db(path) && fail_write_at >= 0 && fail_write_at-- <= 0) {
+        fail_write_at = 0;
+        pthread_mutex_unlock(&lock);
+        errno = ENOSPC;
+        return -1;
+    }
     ssize_t n = syscall(SYS_pwrite64, fd, data, len, offset);
     int saved = errno;
     if (n > 0 && path) record('W', path, (uint64_t)offset, data, (uint32_t)n);
@@ -161,6 +179,11 @@ static int sync_recorded(int fd, int number) {
     pthread_mutex_lock(&lock);
     const char *path = path_of(fd);
     int result = 0;
+    if (is_db(path) && fail_sync_at >= 0 && fail_sync_at-- == 0) {
+        pthread_mutex_unlock(&lock);
+        errno = EIO;
+        return -1;
+    }
     if (path) record('S', path, 0, "", 0);
     else result = (int)syscall(number, fd);
     pthread_mutex_unlock(&lock);

@@ -10,7 +10,7 @@ use std::process::{Command, Stdio};
 use std::sync::Arc;
 
 use workflow_runtime::store::sled::{SledOptions, SledStore};
-use workflow_runtime::store::{Creation, Store};
+use workflow_runtime::store::{Creation, Durability, Store, StoreError};
 
 use super::work::{Expected, append, ending, id, new_run};
 
@@ -69,18 +69,23 @@ fn the_child_does_its_task() {
     let words: Vec<&str> = task.split(' ').collect();
     match words[..] {
         ["hold"] => hold(Path::new(&store)),
+        ["until", "it", "fails"] => runtime.block_on(until_it_fails(Path::new(&store))),
         ["grow", rounds, each, len, skip] => {
             let number = |word: &str| word.parse::<u64>().expect("a number");
-            let options = match skip {
-                "skip" => SledOptions::default().unsafe_skip_fdatasync_for_tests(),
-                _ => SledOptions::default(),
+            let (options, mixed) = match skip {
+                "skip" => (
+                    SledOptions::default().unsafe_skip_fdatasync_for_tests(),
+                    false,
+                ),
+                "mixed" => (SledOptions::default(), true),
+                _ => (SledOptions::default(), false),
             };
             let len = usize::try_from(number(len)).expect("a length");
             for round in 0..number(rounds) {
                 let last = round + 1 == number(rounds);
                 let store = SledStore::open(&store, options.clone()).expect("the store opens");
                 let store = Arc::new(store);
-                runtime.block_on(grow(&store, number(each), len));
+                runtime.block_on(grow(&store, number(each), len, mixed));
                 // Closed, dropped, and at last left as it is.
                 match round % 2 {
                     _ if last => std::mem::forget(store),
@@ -109,8 +114,54 @@ fn say(line: &str) {
         .expect("the parent listens");
 }
 
+/// Appends until the disk refuses, and then looks whether the store keeps its promise to
+/// acknowledge nothing more.
+async fn until_it_fails(path: &Path) {
+    let store = SledStore::open(path, SledOptions::default()).expect("the store opens");
+    let Creation::Created(epoch) = store.create(new_run(1, 300)).await.expect("created") else {
+        panic!("the store is new");
+    };
+    say("ack 1 1 300");
+    let mut seq = 1;
+    loop {
+        // Two at a time: in one group or in two.
+        let pair = [0, 1].map(|more| store.append(append(1, epoch, seq + more, 300)));
+        let mut refused = false;
+        for one in pair {
+            match one.await {
+                Ok(()) if refused => panic!("one behind a refused one was acknowledged"),
+                Ok(()) => {
+                    seq += 1;
+                    say(&format!("ack 1 {seq} 300"));
+                }
+                Err(StoreError::Io { .. } | StoreError::Stopped { .. }) => refused = true,
+                Err(other) => panic!("{other:?}"),
+            }
+        }
+        if refused {
+            break;
+        }
+        assert!(seq < 10_000, "the disk never refused");
+    }
+    let reason = store.failure().expect("it says why");
+    let answers = [
+        store.create(new_run(2, 300)).await.map(|_| ()),
+        store.append(append(1, epoch, 1, 300)).await,
+        store.frames(id(1), 0, 1).await.map(|_| ()),
+        store.unfinished().await.map(|_| ()),
+        store.close().await,
+    ];
+    for answer in answers {
+        match answer {
+            Err(StoreError::Stopped { reason: said }) => assert_eq!(said, reason),
+            other => panic!("after `{reason}`: {other:?}"),
+        }
+    }
+    say("stopped");
+}
+
 /// Lets some runs grow until each round's share is done, and ends every second one.
-async fn grow(store: &Arc<SledStore>, each: u64, len: usize) {
+async fn grow(store: &Arc<SledStore>, each: u64, len: usize, mixed: bool) {
     let earlier = store.unfinished().await.expect("readable");
     let begun = first_unused(store).await;
     let mut writers = Vec::new();
@@ -120,7 +171,7 @@ async fn grow(store: &Arc<SledStore>, each: u64, len: usize) {
             let mut n = begun + writer;
             let mut left = each;
             while left > 0 {
-                let grown = grow_one(&store, n, left.min(8), len).await;
+                let grown = grow_one(&store, n, left.min(8), len, mixed).await;
                 left -= grown;
                 n += WRITERS;
             }
@@ -147,7 +198,9 @@ async fn first_unused(store: &SledStore) -> u64 {
         .map_or(0, |header| header.created_at.as_micros() - 1_000 + WRITERS)
 }
 
-async fn grow_one(store: &SledStore, n: u64, frames: u64, len: usize) -> u64 {
+/// Lets one run grow. If it is mixed, most appends are only buffered and say nothing: the
+/// synced one behind them speaks for all.
+async fn grow_one(store: &SledStore, n: u64, frames: u64, len: usize, mixed: bool) -> u64 {
     let epoch = match store.create(new_run(n, len)).await.expect("created") {
         Creation::Created(epoch) => epoch,
         Creation::Exists(_) => return 1,
@@ -155,13 +208,19 @@ async fn grow_one(store: &SledStore, n: u64, frames: u64, len: usize) -> u64 {
     say(&format!("ack {n} 1 {len}"));
     for seq in 1..frames {
         let last = seq + 1 == frames && n.is_multiple_of(2);
-        let one = if last {
+        let mut one = if last {
             ending(n, epoch, seq, len)
         } else {
             append(n, epoch, seq, len)
         };
+        let silent = mixed && seq % 4 > 0;
+        if silent {
+            one.durability = Durability::Buffered;
+        }
         store.append(one).await.expect("appended");
-        say(&format!("ack {n} {} {len}", seq + 1));
+        if !silent {
+            say(&format!("ack {n} {} {len}", seq + 1));
+        }
     }
     frames.max(1)
 }

@@ -300,6 +300,42 @@ async fn a_power_cut_loses_no_acknowledged_record_of_a_mebibyte() {
 }
 
 #[tokio::test]
+async fn a_power_cut_takes_buffered_records_and_no_synced_one() {
+    expect_kept("grow 2 400 2000 mixed").await;
+}
+
+/// Lets the disk refuse something, and checks what the store makes of it, then and later.
+async fn refuse(variable: &str, at: u32) {
+    let directory = tempfile::tempdir().expect("a temporary directory");
+    let store = directory.path().join("store");
+    let output = child::command("until it fails", &store)
+        .env("LD_PRELOAD", shim(directory.path()))
+        .env("SHIM_LOG", directory.path().join("log"))
+        .env(variable, at.to_string())
+        .stderr(std::process::Stdio::inherit())
+        .output()
+        .expect("the child starts");
+    let said = String::from_utf8_lossy(&output.stdout);
+    assert!(said.contains("stopped"), "{variable}={at}: {said}");
+    let outcome = examine(&store, &child::acknowledged(&said)).await;
+    assert_eq!(outcome, Outcome::Kept, "{variable}={at}");
+}
+
+#[tokio::test]
+async fn after_a_failed_sync_nothing_is_acknowledged_until_reopened() {
+    for at in [20, 40] {
+        refuse("FAIL_SYNC_AT", at).await;
+    }
+}
+
+#[tokio::test]
+async fn a_full_disk_stops_the_store_and_loses_nothing() {
+    for at in [20, 41] {
+        refuse("FAIL_WRITE_AT", at).await;
+    }
+}
+
+#[tokio::test]
 async fn without_our_own_sync_a_power_cut_would_be_noticed() {
     let outcomes = cut_power("grow 3 100 200 skip").await;
     let lost = outcomes
