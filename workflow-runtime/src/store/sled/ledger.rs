@@ -25,9 +25,13 @@ const MAX_LOG_BYTES: usize = 16 * 1024 * 1024;
 /// A block is emptied once less than one part in this many of it is live.
 const LIVE_PART: u32 = 4;
 
-/// How many bytes one commit archives beside its own block: enough to keep up with any
-/// rate of commits, little enough to stay below what may be unsynced.
-const ARCHIVE_BUDGET: usize = 192 * 1024;
+/// How many bytes one commit archives and drops beside its own block: what must change in
+/// one batch has to stay below what may be unsynced.
+const ARCHIVE_BUDGET: usize = 384 * 1024;
+
+/// With more runs than this in line to be archived, new commits wait: what is in line is
+/// memory, and work for the next open.
+const MAX_DUE: usize = 4_096;
 
 /// How many old blocks one commit sweeps: more than it adds.
 const SWEPT_PER_COMMIT: usize = 8;
@@ -111,20 +115,17 @@ impl Ledger {
         !self.due.is_empty() || self.dead.len() > IDLE_DEAD_BLOCKS
     }
 
+    /// Says whether so much waits to be archived that commits must wait for it.
+    pub(super) fn is_behind(&self) -> bool {
+        self.due.len() > MAX_DUE || (self.log_bytes > 2 * MAX_LOG_BYTES && self.has_idle_work())
+    }
+
     /// Plans what the next commit archives and drops. The totals are those after it.
     pub(super) fn plan(&mut self, table: &Table) -> Plan {
         let mut plan = Plan::default();
         let as_of = self.next_commit.saturating_sub(1);
         let mut spent = 0;
-        while spent < ARCHIVE_BUDGET {
-            let Some(run) = self.due.pop_front() else {
-                break;
-            };
-            // A run that ended and was archived meanwhile is in nobody's way.
-            if let Some(live) = table.runs.get(&run) {
-                spent += self.archive(live, as_of, &mut plan);
-            }
-        }
+        // What is dead goes first: archiving makes more of it.
         while spent < ARCHIVE_BUDGET {
             let Some(commit) = self.dead.pop() else {
                 break;
@@ -140,6 +141,15 @@ impl Ledger {
                 let removal = (key.piece(number), None);
                 spent += cost(&removal);
                 plan.atomic.push(removal);
+            }
+        }
+        while spent < ARCHIVE_BUDGET {
+            let Some(run) = self.due.pop_front() else {
+                break;
+            };
+            // A run that ended and was archived meanwhile is in nobody's way.
+            if let Some(live) = table.runs.get(&run) {
+                spent += self.archive(live, as_of, &mut plan);
             }
         }
         self.totals.blocks.add(self.next_commit);
