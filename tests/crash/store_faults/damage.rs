@@ -18,7 +18,7 @@ use super::work::{Expected, Look, Numbers, append, ending, look, new_run};
 /// Frames of the damaged stores.
 const LEN: usize = 300;
 
-/// How many bits are flipped, one at a time.
+/// How many bits are flipped, one at a time, unless the variable `STORE_FLIPS` says more.
 const FLIPS: u64 = 300;
 
 /// No open and no read takes this long unless it hangs.
@@ -289,7 +289,10 @@ async fn a_flipped_bit_is_never_wrong_data_nor_a_panic_nor_a_hang() {
     let names: Vec<PathBuf> = files(&sound).into_keys().collect();
     let mut numbers = Numbers(42);
     let (mut refusals, mut noticed) = (0, 0);
-    for flip in 0..FLIPS {
+    let flips = std::env::var("STORE_FLIPS")
+        .ok()
+        .and_then(|flips| flips.parse().ok());
+    for flip in 0..flips.unwrap_or(FLIPS) {
         // Mostly the database itself, sometimes one of the small files.
         let name = match numbers.below(4) {
             0 => &names[usize::try_from(numbers.below(names.len() as u64)).expect("small")],
@@ -325,6 +328,22 @@ async fn a_flipped_bit_is_never_wrong_data_nor_a_panic_nor_a_hang() {
     assert!(refusals > 20, "{refusals} refused, {noticed} noticed");
 }
 
+/// Writes to a store that may be damaged: it may refuse, it must not hang.
+async fn write_on(store: &SledStore, what: &str) {
+    for n in 1_000..1_030 {
+        let Ok(Creation::Created(epoch)) = store.create(new_run(n, 4_000)).await else {
+            break;
+        };
+        let ended = store.append(ending(n, epoch, 1, 4_000)).await;
+        if ended.is_err() {
+            assert!(store.failure().is_some(), "{what}: {ended:?}");
+            break;
+        }
+    }
+    let closed = store.close().await;
+    assert_eq!(closed.is_err(), store.failure().is_some(), "{what}");
+}
+
 enum Verdict {
     Refused,
     Noticed,
@@ -355,10 +374,12 @@ fn judge(path: &Path, before: &Files, expected: &[Expected], what: &str) -> Verd
             }
         }
         let checked = store.check().await;
-        match (worst, checked) {
+        let verdict = match (worst, checked) {
             (Look::Sound, Ok(())) => Verdict::Sound,
             (_, Err(_)) => Verdict::Noticed,
             (worst, Ok(())) => panic!("{what}: {worst:?}, and nobody noticed"),
-        }
+        };
+        write_on(&store, what).await;
+        verdict
     })
 }
