@@ -300,6 +300,30 @@ async fn a_power_cut_loses_no_acknowledged_record_of_a_mebibyte() {
 }
 
 #[tokio::test]
+async fn a_power_cut_while_a_store_is_made_leaves_a_directory_that_opens() {
+    let directory = tempfile::tempdir().expect("a temporary directory");
+    let (store, records) = record("grow 1 5 200 sync", directory.path());
+    let after = directory.path().join("after");
+    let mut disk = Disk::default();
+    for (at, record) in records.iter().enumerate() {
+        disk.play(record);
+        if record.kind == b'A' && record.data.starts_with(b"ack") {
+            return; // from here on it is the other tests' business
+        }
+        for luck in [Luck::None, Luck::Some(at as u64), Luck::Some(!(at as u64))] {
+            disk.survive(&store, &after, luck);
+            let outcome = examine(&after, &[]).await;
+            assert_eq!(
+                outcome,
+                Outcome::Kept,
+                "power cut after record {at}, {luck:?}"
+            );
+        }
+    }
+    panic!("the child never got to say anything");
+}
+
+#[tokio::test]
 async fn a_power_cut_takes_buffered_records_and_no_synced_one() {
     expect_kept("grow 2 400 2000 mixed").await;
 }

@@ -114,6 +114,7 @@ pub async fn parking_survives_restarts(harness: &dyn Harness) {
     let mut store = harness.fresh().await;
     create(&*store, 1).await;
     create(&*store, 2).await;
+    create(&*store, 3).await;
     for n in [1, 2] {
         store
             .park(id(n), Epoch::FIRST, Some(parking("stuck")))
@@ -130,10 +131,19 @@ pub async fn parking_survives_restarts(harness: &dyn Harness) {
             let last = ending(n, epoch, 1, EndKind::Completed);
             store.append(last).await.expect("ended");
         }
+        // Parked long ago and changed just now: the change is what counts.
+        let claim = store.claim(id(3)).await.expect("claimed").expect("there");
+        let last = (round != 2).then(|| parking("just now"));
+        store
+            .park(id(3), claim.epoch, last.clone())
+            .await
+            .expect("changed");
         let Some(reopened) = harness.again(store).await else {
             return;
         };
         store = reopened;
+        let expected = last.map_or(RunState::Active, RunState::Parked);
+        assert_eq!(state(&*store, 3).await, expected, "round {round}");
         assert_eq!(state(&*store, 1).await, RunState::Parked(parking("stuck")));
         assert_eq!(state(&*store, 2).await, RunState::Active);
     }

@@ -233,6 +233,29 @@ async fn a_missing_live_entry_is_damage() {
 }
 
 #[tokio::test]
+async fn a_missing_live_entry_is_damage_even_if_no_block_tells_of_the_run() {
+    let closed = Closed::new().await;
+    let store = closed.open().expect("it opens");
+    store.create(new_run(9)).await.expect("created");
+    let parking = crate::store::Parking {
+        reason: crate::store::ParkReason::Diverged,
+        at: Timestamp::from_micros(1),
+        report: "stuck".into(),
+        detail: None,
+    };
+    let run = header(9).run;
+    let parked = store.park(run, Epoch::FIRST, Some(parking)).await;
+    parked.expect("parked");
+    // The next commit moves all of it to segments, the one after drops its blocks.
+    for n in 20..24 {
+        store.create(new_run(n)).await.expect("created");
+    }
+    store.close().await.expect("closed");
+    closed.tamper(|_| vec![(Key::live(run).piece(0), None)]);
+    closed.expect_corrupt("the live entries");
+}
+
+#[tokio::test]
 async fn a_lost_finished_run_is_found_by_the_check() {
     for lost in ["header", "segment"] {
         let closed = Closed::new().await;
