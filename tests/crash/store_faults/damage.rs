@@ -266,6 +266,25 @@ async fn an_older_database_file_under_a_newer_mark_has_lost_commits() {
     assert!(matches!(error, StoreError::LostCommits { .. }), "{error}");
 }
 
+#[tokio::test]
+async fn a_store_without_its_database_file_is_refused_and_none_is_made() {
+    let directory = tempfile::tempdir().expect("a temporary directory");
+    let path = directory.path().join("store");
+    furnish(&path).await;
+    fs::remove_file(path.join("db")).expect("removed");
+    let error = refused(&path);
+    assert!(
+        matches!(
+            error,
+            StoreError::LostCommits { .. } | StoreError::Corrupt { .. }
+        ),
+        "{error}"
+    );
+    fs::remove_file(path.join("mark")).expect("removed");
+    let error = refused(&path);
+    assert!(matches!(error, StoreError::Corrupt { .. }), "{error}");
+}
+
 /// Does something that must come to an end.
 fn in_time<T: Send + 'static>(what: &str, work: impl FnOnce() -> T + Send + 'static) -> T {
     let (done, wait) = mpsc::channel();

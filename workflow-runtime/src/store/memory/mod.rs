@@ -24,8 +24,9 @@
 
 mod disk;
 mod faults;
+mod process;
 
-use std::future::{pending, ready};
+use std::future::ready;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use bytes::Bytes;
@@ -33,9 +34,10 @@ use tokio::sync::watch;
 
 use self::disk::{Log, Table, Write};
 pub use self::faults::{Fault, FaultPlan, Surviving};
+use self::process::{Held, Inner, Process};
 use super::{
     Append, BoxFuture, Claim, Creation, Epoch, NewRun, Parking, RunHeader, RunQuery, Store,
-    StoreError, StoreResult,
+    StoreResult,
 };
 use crate::ids::RunId;
 
@@ -53,37 +55,6 @@ struct Shared {
     /// Tells waiting futures that acknowledgements were released or the process died.
     changed: watch::Sender<()>,
     clean: bool,
-}
-
-#[derive(Debug)]
-struct Inner {
-    process: Process,
-    plan: FaultPlan,
-    writes: u64,
-    log: Log,
-    table: Table,
-    held: Option<Held>,
-}
-
-/// Acknowledgements that a test keeps back.
-#[derive(Debug)]
-struct Held {
-    /// The length of the log when it began; what follows is not synced yet.
-    from: usize,
-}
-
-#[derive(Debug)]
-enum Process {
-    Alive,
-    Stopped(String),
-    Closed,
-    Dead,
-}
-
-/// What a call answers when the process is in no state to serve it.
-enum Refusal {
-    Never,
-    Error(StoreError),
 }
 
 impl Default for MemoryStore {
@@ -244,83 +215,28 @@ impl MemoryStore {
             }
         }
     }
-}
 
-impl Refusal {
-    fn answer<T: Send + 'static>(self) -> BoxFuture<'static, StoreResult<T>> {
-        match self {
-            Self::Never => Box::pin(pending()),
-            Self::Error(error) => Box::pin(ready(Err(error))),
+    /// Answers once everything that was written before is acknowledged: what somebody is
+    /// told about a run must be durable by then.
+    fn after_held<T: Send + Sync + 'static>(
+        &self,
+        inner: &Inner,
+        answer: T,
+    ) -> BoxFuture<'static, StoreResult<T>> {
+        if inner.held.is_none() {
+            return Box::pin(ready(Ok(answer)));
         }
-    }
-}
-
-impl Inner {
-    fn refusal(&self) -> Option<Refusal> {
-        let reason = match &self.process {
-            Process::Alive => return None,
-            Process::Dead => return Some(Refusal::Never),
-            Process::Stopped(reason) => reason.clone(),
-            Process::Closed => "it was closed".to_owned(),
-        };
-        Some(Refusal::Error(StoreError::Stopped { reason }))
-    }
-
-    /// Says whether the write that made the log `number` long can be answered, and with
-    /// what.
-    fn acknowledgement(&self, number: usize) -> Option<Option<Refusal>> {
-        let held = self.held.as_ref().is_some_and(|held| held.from < number);
-        match (&self.process, held) {
-            (Process::Alive | Process::Closed, true) => None,
-            (Process::Alive | Process::Closed, false) => Some(None),
-            (Process::Stopped(_) | Process::Dead, _) => Some(self.refusal()),
-        }
-    }
-
-    /// Makes one write, or acts out the fault that is planned for it.
-    fn write(&mut self, write: Write) -> Result<(), Refusal> {
-        let number = self.writes;
-        self.writes += 1;
-        match self.plan.fault(number) {
-            None => {
-                self.table.apply(&write);
-                let from = self.log.len();
-                self.log.push(write);
-                if self.held.is_none() {
-                    self.log.sync_as_asked(from);
-                }
-                Ok(())
+        let number = inner.log.len();
+        let store = self.clone();
+        Box::pin(async move {
+            let refused = store
+                .wait_until(|inner| inner.acknowledgement(number))
+                .await;
+            match refused {
+                None => Ok(answer),
+                Some(refusal) => refusal.answer().await,
             }
-            Some(Fault::FailWrite) => Err(self.fail("writing", number)),
-            Some(Fault::FailSync) => {
-                self.log.push(write);
-                Err(self.fail("syncing", number))
-            }
-            Some(Fault::CrashBefore) => Err(self.die()),
-            Some(Fault::CrashAfter) => {
-                self.log.push(write);
-                self.log.sync();
-                Err(self.die())
-            }
-            Some(Fault::Tear) => {
-                self.log.push_torn();
-                Err(self.die())
-            }
-        }
-    }
-
-    fn fail(&mut self, doing: &str, number: u64) -> Refusal {
-        let error = StoreError::Io {
-            operation: format!("{doing} write {number}"),
-            message: "injected fault".to_owned(),
-        };
-        self.process = Process::Stopped(error.to_string());
-        Refusal::Error(error)
-    }
-
-    fn die(&mut self) -> Refusal {
-        self.process = Process::Dead;
-        Refusal::Never
+        })
     }
 }
 
@@ -434,31 +350,6 @@ impl Store for MemoryStore {
         drop(inner);
         self.shared.changed.send_replace(());
         closed
-    }
-}
-
-impl MemoryStore {
-    /// Answers once everything that was written before is acknowledged: what somebody is
-    /// told about a run must be durable by then.
-    fn after_held<T: Send + Sync + 'static>(
-        &self,
-        inner: &Inner,
-        answer: T,
-    ) -> BoxFuture<'static, StoreResult<T>> {
-        if inner.held.is_none() {
-            return Box::pin(ready(Ok(answer)));
-        }
-        let number = inner.log.len();
-        let store = self.clone();
-        Box::pin(async move {
-            let refused = store
-                .wait_until(|inner| inner.acknowledgement(number))
-                .await;
-            match refused {
-                None => Ok(answer),
-                Some(refusal) => refusal.answer().await,
-            }
-        })
     }
 }
 

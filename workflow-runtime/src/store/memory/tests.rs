@@ -6,7 +6,7 @@ use std::task::{Context, Poll, Waker};
 use super::*;
 use crate::clock::Timestamp;
 use crate::digest::Digest;
-use crate::store::{Durability, EndKind, RunEnd, RunState};
+use crate::store::{Durability, EndKind, RunEnd, RunState, StoreError};
 
 fn header(n: u8) -> RunHeader {
     RunHeader {

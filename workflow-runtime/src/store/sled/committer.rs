@@ -5,21 +5,16 @@
 //! segments beside that, and keeps the high-water mark. After the first error it writes
 //! nothing more.
 
-use std::collections::HashMap;
-use std::collections::hash_map::Entry;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::block::Items;
 use super::database::{Database, MAX_UNSYNCED, Write, cost};
 use super::files::{self, Lock, Mark, MarkFile};
+use super::group::Group;
 use super::keys::{Key, cut};
-use super::ledger::{BlockInfo, Ledger, Plan};
-use super::reads;
-use super::shared::{Op, Phase, Reply, Shared, Work};
-use super::table::{Live, Table};
-use crate::ids::RunId;
-use crate::store::{Creation, Durability, Epoch, NewRun, RunHeader, RunState, StoreResult};
+use super::ledger::{Ledger, Plan};
+use super::shared::{Op, Phase, Shared, Work};
+use crate::store::StoreResult;
 
 /// How often the high-water mark is written at most. What it cannot see is the loss of the
 /// commits since.
@@ -40,30 +35,6 @@ pub(super) struct Committer {
     marked_at: Instant,
     /// Bytes handed over since the last sync.
     unsynced: usize,
-}
-
-/// What is told to whom once a commit is durable.
-enum Answer {
-    Done(Reply<()>),
-    Creation(Reply<Creation>, Creation),
-}
-
-/// One commit in the making.
-#[derive(Default)]
-struct Group {
-    items: Items,
-    answers: Vec<Answer>,
-    changes: Vec<Change>,
-    info: BlockInfo,
-    synced: bool,
-    created: HashMap<RunId, RunHeader>,
-}
-
-/// A change of the table, made visible once the commit is durable.
-enum Change {
-    Created(RunHeader, bytes::Bytes),
-    Appended(crate::store::Append),
-    Parked(RunId, RunState),
 }
 
 impl Committer {
@@ -181,7 +152,7 @@ impl Committer {
         let database = guard.as_ref().expect("only this thread takes it away");
         let nothing_to_write = ops.iter().all(|op| matches!(op, Op::Barrier(_)));
         let mut group = Group::default();
-        let gathered = gather(&shared, database, ops, &mut group);
+        let gathered = group.gather(&shared, database, ops);
         let written = match gathered {
             Ok(()) if nothing_to_write && !self.ledger.has_idle_work() => Ok(None),
             Ok(()) => self.write(database, &mut group).map(Some),
@@ -295,135 +266,5 @@ impl Committer {
             }
         }
         self.ledger.sweep(table);
-    }
-}
-
-/// Turns what was queued into items and answers.
-fn gather(
-    shared: &Shared,
-    database: &Database,
-    ops: Vec<Op>,
-    group: &mut Group,
-) -> StoreResult<()> {
-    let mut failed = None;
-    for op in ops {
-        group.synced |= op.durability() == Durability::Synced;
-        match op {
-            Op::Create(run, reply) => match group.create(shared, database, &run) {
-                Ok(creation) => group.answers.push(Answer::Creation(reply, creation)),
-                Err(error) => {
-                    // The group fails as a whole, and this call with it.
-                    let _ = reply.send(Err(error.clone()));
-                    failed.get_or_insert(error);
-                }
-            },
-            Op::Append(append, reply) => {
-                group
-                    .items
-                    .appended(append.run, append.first_seq, &append.frames, append.end);
-                group.count(append.run, append.frames.len());
-                group.changes.push(Change::Appended(append));
-                group.answers.push(Answer::Done(reply));
-            }
-            Op::Park(run, parking, reply) => {
-                group.items.parked(run, parking.as_ref());
-                group.count(run, 1);
-                let state = parking.map_or(RunState::Active, RunState::Parked);
-                group.changes.push(Change::Parked(run, state));
-                group.answers.push(Answer::Done(reply));
-            }
-            Op::Barrier(reply) => group.answers.push(Answer::Done(reply)),
-        }
-    }
-    failed.map_or(Ok(()), Err)
-}
-
-impl Group {
-    /// Adds a creation, unless the id is taken: in memory, in this group, or long ago.
-    fn create(
-        &mut self,
-        shared: &Shared,
-        database: &Database,
-        run: &NewRun,
-    ) -> StoreResult<Creation> {
-        let id = run.header.run;
-        let exists = |header: RunHeader| Ok(Creation::Exists(Box::new(header)));
-        if let Some(live) = shared.lock().table.runs.get(&id) {
-            return exists(live.header.clone());
-        }
-        if let Some(ended) = reads::ended_run(database, id)? {
-            return exists(ended.header);
-        }
-        match self.created.entry(id) {
-            Entry::Occupied(taken) => return exists(taken.get().clone()),
-            Entry::Vacant(free) => {
-                free.insert(run.header.clone());
-            }
-        }
-        self.items.created(&run.header, &run.first);
-        self.count(id, 1);
-        self.changes
-            .push(Change::Created(run.header.clone(), run.first.clone()));
-        Ok(Creation::Created(Epoch::FIRST))
-    }
-
-    /// Counts what the block holds of a run.
-    fn count(&mut self, run: RunId, things: usize) {
-        let things = u32::try_from(things).expect("an append has few frames");
-        self.info.live += things;
-        self.info.total += things;
-        if self.info.runs.last() != Some(&run) {
-            self.info.runs.push(run);
-        }
-    }
-}
-
-impl Change {
-    /// Applies the change and returns the run.
-    fn apply(self, table: &mut Table, commit: u64) -> Option<&mut Live> {
-        let run = match self {
-            Self::Created(header, first) => {
-                let run = header.run;
-                let mut live = Live::new(header);
-                live.next_seq = 1;
-                live.push(first, commit);
-                table.insert(live);
-                run
-            }
-            Self::Appended(append) => {
-                let live = table.runs.get_mut(&append.run)?;
-                for frame in append.frames {
-                    live.push(frame, commit);
-                }
-                if let Some(end) = append.end {
-                    live.header.state = RunState::Ended(end);
-                }
-                append.run
-            }
-            Self::Parked(run, state) => {
-                let live = table.runs.get_mut(&run)?;
-                live.header.state = state;
-                live.parked_in.push(commit);
-                run
-            }
-        };
-        table.runs.get_mut(&run)
-    }
-}
-
-impl Answer {
-    fn send(self) {
-        // Whoever dropped the future does not want to know.
-        let _ = match self {
-            Self::Done(reply) => reply.send(Ok(())).is_err(),
-            Self::Creation(reply, creation) => reply.send(Ok(creation)).is_err(),
-        };
-    }
-
-    fn fail(self, error: crate::store::StoreError) {
-        let _ = match self {
-            Self::Done(reply) => reply.send(Err(error)).is_err(),
-            Self::Creation(reply, _) => reply.send(Err(error)).is_err(),
-        };
     }
 }

@@ -6,9 +6,9 @@
 //! atomic; whether bytes are on the disk, and whether they are all there, is checked here,
 //! because sled 0.34 promises neither.
 //!
-//! Data flows through the files in this order: `shared` (queue, table) → `committer` →
-//! `block`, `ledger`, `segment` → `keys` → `database`; opening goes `open` → `files` →
-//! `recover`, reading goes `reads`.
+//! Data flows through the files in this order: `shared` (queue, table) → `committer`,
+//! `group` → `block`, `ledger`, `segment` → `keys` → `database`; opening goes `open` → `files` →
+//! `recover`, reading goes `view` → `reads`.
 
 mod block;
 mod bytes;
@@ -16,6 +16,7 @@ mod check;
 mod committer;
 mod database;
 mod files;
+mod group;
 mod keepsake;
 mod keys;
 mod ledger;
@@ -27,6 +28,7 @@ mod shared;
 mod table;
 #[cfg(test)]
 mod tests;
+mod view;
 
 use std::future::ready;
 use std::path::Path;
@@ -36,9 +38,9 @@ use std::thread::JoinHandle;
 use ::bytes::Bytes;
 use tokio::sync::oneshot;
 
-use self::database::{Database, Settings};
+use self::database::Settings;
 use self::shared::{Op, Phase, Shared};
-use self::table::Live;
+use self::view::Snapshot;
 use super::{
     Append, BoxFuture, Claim, Creation, Epoch, NewRun, Parking, RunHeader, RunQuery, Store,
     StoreError, StoreResult,
@@ -181,50 +183,6 @@ impl Drop for SledStore {
     }
 }
 
-/// What is known of a run at one moment.
-struct Snapshot {
-    header: RunHeader,
-    epoch: Epoch,
-    /// How many frames are in segments.
-    archived: u64,
-    /// The committed frames after those.
-    tail: Vec<Bytes>,
-}
-
-impl Snapshot {
-    fn of(live: &Live) -> Self {
-        Self {
-            header: live.header.clone(),
-            epoch: live.epoch,
-            archived: live.archived,
-            tail: live.tail.iter().map(|frame| frame.bytes.clone()).collect(),
-        }
-    }
-
-    /// Finds a run in memory or in the database.
-    fn find(shared: &Shared, database: &Database, run: RunId) -> StoreResult<Option<Self>> {
-        if let Some(live) = shared.lock().table.runs.get(&run) {
-            return Ok(Some(Self::of(live)));
-        }
-        let ended = reads::ended_run(database, run)?;
-        Ok(ended.map(|ended| Self {
-            header: ended.header,
-            epoch: Epoch::FIRST,
-            archived: ended.frames,
-            tail: Vec::new(),
-        }))
-    }
-
-    fn frames(self, database: &Database, from: u64, limit: usize) -> StoreResult<Vec<Bytes>> {
-        let at = self.header.position();
-        let mut frames = reads::segment_frames(database, at, from, self.archived, limit)?;
-        let skip = usize::try_from(from.saturating_sub(self.archived)).unwrap_or(usize::MAX);
-        let room = limit - frames.len();
-        frames.extend(self.tail.into_iter().skip(skip).take(room));
-        Ok(frames)
-    }
-}
-
 fn too_large(run: RunId, bytes: usize) -> Option<StoreError> {
     (bytes > MAX_APPEND_BYTES).then(|| StoreError::Io {
         operation: format!("appending to {run}"),
@@ -363,7 +321,7 @@ impl Store for SledStore {
     }
 
     fn list(&self, query: RunQuery) -> BoxFuture<'_, StoreResult<Vec<RunHeader>>> {
-        self.offload(move |shared| shared.read(|database| list(shared, database, &query)))
+        self.offload(move |shared| shared.read(|database| view::list(shared, database, &query)))
     }
 
     fn stopped_cleanly(&self) -> bool {
@@ -390,40 +348,4 @@ impl Store for SledStore {
             outcome.clone().expect("it was waited for")
         })
     }
-}
-
-/// Merges runs in memory with ended ones in the database, newest first.
-fn list(shared: &Shared, database: &Database, query: &RunQuery) -> StoreResult<Vec<RunHeader>> {
-    // The database first: a run that leaves memory meanwhile is found at least once.
-    let mut ended = Vec::new();
-    for found in reads::ended_runs(database, query) {
-        if ended.len() >= query.limit {
-            break;
-        }
-        let found = found?;
-        if query.matches(&found.header) {
-            ended.push(found.header);
-        }
-    }
-    let end = match query.after {
-        Some(after) => std::ops::Bound::Excluded(after),
-        None => std::ops::Bound::Unbounded,
-    };
-    let state = shared.lock();
-    let live = state
-        .table
-        .order
-        .range((std::ops::Bound::Unbounded, end))
-        .rev()
-        .map(|(_, run)| &state.table.runs[run].header)
-        .filter(|header| query.matches(header))
-        .take(query.limit)
-        .cloned();
-    let mut all: Vec<RunHeader> = live.collect();
-    drop(state);
-    all.extend(ended);
-    all.sort_by_key(|header| std::cmp::Reverse(header.position()));
-    all.dedup_by_key(|header| header.position());
-    all.truncate(query.limit);
-    Ok(all)
 }
