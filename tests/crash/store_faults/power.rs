@@ -14,7 +14,8 @@ use workflow_runtime::store::sled::{SledOptions, SledStore};
 use super::child;
 use super::work::{Expected, Look, Numbers, look};
 
-/// At how many moments of one recording the power is cut.
+/// At how many moments of one recording the power is cut, unless the variable `STORE_CUTS`
+/// says more.
 const CUTS: usize = 6;
 
 /// One thing the child did.
@@ -232,12 +233,16 @@ async fn cut_power(task: &str) -> Vec<(usize, Outcome)> {
         .filter(|at| records[*at].kind == b'A' && records[*at].data.starts_with(b"ack"))
         .collect();
     assert!(acks.len() > CUTS, "the child got to do something");
+    let cuts = std::env::var("STORE_CUTS")
+        .ok()
+        .and_then(|cuts| cuts.parse().ok());
+    let cuts = cuts.unwrap_or(CUTS);
     // Right after acknowledgements, spread evenly, and at some moments in between.
-    let mut moments: Vec<usize> = (1..=CUTS)
-        .map(|i| acks[i * (acks.len() - 1) / CUTS])
+    let mut moments: Vec<usize> = (1..=cuts)
+        .map(|i| acks[i * (acks.len() - 1) / cuts])
         .collect();
     let mut numbers = Numbers(task.len() as u64);
-    moments.extend((0..CUTS).map(|_| numbers.below(records.len() as u64) as usize));
+    moments.extend((0..cuts).map(|_| numbers.below(records.len() as u64) as usize));
     moments.sort_unstable();
     let after = directory.path().join("after");
     let mut disk = Disk::default();

@@ -5,10 +5,11 @@
 //! segments beside that, and keeps the high-water mark. After the first error it writes
 //! nothing more.
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::database::{Database, MAX_UNSYNCED, Write, cost};
+use super::database::{Database, MAX_UNSYNCED, Write, corrupt, cost};
 use super::files::{self, Lock, Mark, MarkFile};
 use super::group::Group;
 use super::keys::{Key, cut};
@@ -57,7 +58,9 @@ impl Committer {
 
     /// Works until the store is closed, dropped or broken; then lets go of everything.
     pub(super) fn run(mut self) {
-        let outcome = self.work();
+        // A bug in here must not leave anybody waiting for ever.
+        let outcome = catch_unwind(AssertUnwindSafe(|| self.work()))
+            .unwrap_or_else(|_| Err(corrupt("the committer".to_owned(), "it panicked")));
         if let Err(error) = &outcome {
             self.shared.fail(error);
         }

@@ -183,20 +183,24 @@ impl Drop for SledStore {
     }
 }
 
-fn too_large(run: RunId, bytes: usize) -> Option<StoreError> {
-    (bytes > MAX_APPEND_BYTES).then(|| StoreError::Io {
-        operation: format!("appending to {run}"),
+/// Refuses what is too large for one write; the store itself goes on.
+fn fits(run: RunId, bytes: usize) -> StoreResult<()> {
+    if bytes <= MAX_APPEND_BYTES {
+        return Ok(());
+    }
+    Err(StoreError::Io {
+        operation: format!("writing to {run}"),
         message: format!("{bytes} bytes are more than the limit of {MAX_APPEND_BYTES}"),
     })
 }
 
 impl Store for SledStore {
     fn create(&self, run: NewRun) -> BoxFuture<'_, StoreResult<Creation>> {
-        if let Some(error) = too_large(run.header.run, run.first.len()) {
-            return Box::pin(ready(Err(error)));
-        }
+        let header = &run.header;
+        let names = header.namespace.len() + header.workflow.len();
+        let key = header.key.as_ref().map_or(0, |key| key.len());
         let mut state = self.shared.lock();
-        match state.open() {
+        match fits(header.run, run.first.len() + names + key).and_then(|()| state.open()) {
             Ok(()) => self.ask(&mut state, |reply| Op::Create(run, reply)),
             Err(error) => Box::pin(ready(Err(error))),
         }
@@ -204,12 +208,9 @@ impl Store for SledStore {
 
     fn append(&self, append: Append) -> BoxFuture<'static, StoreResult<()>> {
         let run = append.run;
-        let bytes = append.frames.iter().map(Bytes::len).sum();
-        if let Some(error) = too_large(run, bytes) {
-            return Box::pin(ready(Err(error)));
-        }
+        let bytes = append.frames.iter().map(|frame| frame.len() + 4).sum();
         let mut state = self.shared.lock();
-        if let Err(error) = state.open() {
+        if let Err(error) = fits(run, bytes).and_then(|()| state.open()) {
             return Box::pin(ready(Err(error)));
         }
         let ends = append.end.is_some();
@@ -233,8 +234,11 @@ impl Store for SledStore {
         epoch: Epoch,
         parking: Option<Parking>,
     ) -> BoxFuture<'_, StoreResult<()>> {
+        let bytes = parking.as_ref().map_or(0, |parking| {
+            parking.report.len() + parking.detail.as_ref().map_or(0, Bytes::len)
+        });
         let mut state = self.shared.lock();
-        if let Err(error) = state.open() {
+        if let Err(error) = fits(run, bytes).and_then(|()| state.open()) {
             return Box::pin(ready(Err(error)));
         }
         match state.table.accept_park(run, epoch) {

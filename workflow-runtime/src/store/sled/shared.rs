@@ -35,11 +35,19 @@ pub(super) enum Op {
 }
 
 impl Op {
-    fn bytes(&self) -> usize {
+    /// Returns about how many bytes it takes in a block.
+    pub(super) fn bytes(&self) -> usize {
         match self {
-            Self::Create(run, _) => run.first.len(),
-            Self::Append(append, _) => append.frames.iter().map(bytes::Bytes::len).sum(),
-            Self::Park(..) | Self::Barrier(_) => 0,
+            Self::Create(run, _) => {
+                let header = &run.header;
+                let key = header.key.as_ref().map_or(0, |key| key.len());
+                run.first.len() + header.namespace.len() + header.workflow.len() + key
+            }
+            Self::Append(append, _) => append.frames.iter().map(|frame| frame.len() + 4).sum(),
+            Self::Park(_, Some(parking), _) => {
+                parking.report.len() + parking.detail.as_ref().map_or(0, bytes::Bytes::len)
+            }
+            Self::Park(_, None, _) | Self::Barrier(_) => 0,
         }
     }
 

@@ -298,6 +298,27 @@ async fn sled_never_spills_pages_into_files() {
 }
 
 #[tokio::test]
+async fn a_write_that_is_too_large_is_refused_and_the_store_goes_on() {
+    let closed = Closed::new().await;
+    let store = closed.open().expect("it opens");
+    let claim = store.claim(header(2).run).await.expect("claimed");
+    let mut large = append(2, 4, super::MAX_APPEND_BYTES + 1);
+    large.epoch = claim.expect("there").epoch;
+    let refused = store.append(large.clone()).await;
+    assert!(matches!(refused, Err(StoreError::Io { .. })), "{refused:?}");
+    assert_eq!(store.failure(), None);
+    large.frames = vec![vec![3; 20_000_000].into()];
+    store.append(large).await.expect("a large one is taken");
+    let frames = store.frames(header(2).run, 4, 1).await.expect("readable");
+    assert_eq!(frames[0].len(), 20_000_000);
+    store.check().await.expect("sound");
+    drop(store);
+    let store = closed.open().expect("it opens");
+    let frames = store.frames(header(2).run, 4, 1).await.expect("readable");
+    assert!(frames[0] == vec![3; 20_000_000]);
+}
+
+#[tokio::test]
 async fn a_dropped_store_can_be_opened_again_at_once() {
     let closed = Closed::new().await;
     for _ in 0..30 {
