@@ -19,6 +19,10 @@
 //!
 //! `store::conformance` checks all of this on any implementation.
 
+pub mod conformance;
+pub mod memory;
+pub mod sled;
+
 use std::fmt;
 use std::future::Future;
 use std::path::PathBuf;

@@ -1,0 +1,3 @@
+//! What workflows do while they run: steps, races, retries, timers, misuse.
+
+mod basics;

@@ -1,0 +1,279 @@
+//! The store's contract as a suite that any implementation can run.
+//!
+//! Owns one function per rule; each makes its own fresh store and panics when the rule is
+//! broken. Never looks behind the [`Store`] trait, so a PostgreSQL store runs the same
+//! lines as the memory one. [`run`] goes through all of them; the macro
+//! [`store_conformance!`](crate::store_conformance) makes a `#[tokio::test]` of each.
+//!
+//! ```
+//! use workflow_runtime::store::conformance::{self, MemoryHarness};
+//!
+//! # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
+//! conformance::run(&MemoryHarness::default()).await;
+//! # });
+//! ```
+
+mod reads;
+mod restarts;
+mod writes;
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use bytes::Bytes;
+
+pub use self::reads::*;
+pub use self::restarts::*;
+pub use self::writes::*;
+use super::memory::{MemoryStore, Surviving};
+use super::{
+    Append, BoxFuture, Creation, Durability, EndKind, Epoch, NewRun, ParkReason, Parking, RunEnd,
+    RunHeader, RunState, Store,
+};
+use crate::clock::Timestamp;
+use crate::digest::Digest;
+use crate::ids::RunId;
+
+/// Makes stores for the suite.
+pub trait Harness: Send + Sync {
+    /// Makes a new, empty store in a place of its own.
+    fn fresh(&self) -> BoxFuture<'_, Arc<dyn Store>>;
+
+    /// Opens the place of the store that [`Self::fresh`] made last once more, after `old`,
+    /// its last handle, was let go of. `None` if the implementation forgets.
+    fn again(&self, old: Arc<dyn Store>) -> BoxFuture<'_, Option<Arc<dyn Store>>>;
+}
+
+/// The harness of the memory store.
+#[derive(Debug, Default)]
+pub struct MemoryHarness {
+    current: Mutex<Option<MemoryStore>>,
+}
+
+impl MemoryHarness {
+    fn keep(&self, store: MemoryStore) -> Arc<dyn Store> {
+        let mut current = self.current.lock().unwrap_or_else(PoisonError::into_inner);
+        *current = Some(store.clone());
+        Arc::new(store)
+    }
+}
+
+impl Harness for MemoryHarness {
+    fn fresh(&self) -> BoxFuture<'_, Arc<dyn Store>> {
+        Box::pin(async { self.keep(MemoryStore::new()) })
+    }
+
+    fn again(&self, old: Arc<dyn Store>) -> BoxFuture<'_, Option<Arc<dyn Store>>> {
+        drop(old);
+        Box::pin(async {
+            let current = self
+                .current
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner)
+                .take();
+            current.map(|store| self.keep(store.reopen(Surviving::All)))
+        })
+    }
+}
+
+/// Hands the names of all rules to another macro: the one list of them.
+#[doc(hidden)]
+#[macro_export]
+macro_rules! __store_rules {
+    ($callback:path { $($argument:tt)* }) => {
+        $callback! {
+            { $($argument)* }
+            a_created_run_has_its_header_and_first_frame
+            an_id_that_exists_is_reported_and_left_unchanged
+            racing_creations_of_one_id_make_one_run
+            appended_frames_come_back_in_order
+            an_append_that_is_not_the_next_is_refused
+            appends_queued_back_to_back_are_accepted_in_call_order
+            a_dropped_append_still_counts
+            a_stale_epoch_writes_nothing
+            an_unknown_run_takes_no_write
+            an_ended_run_takes_no_write
+            an_ended_run_can_be_read_and_claimed
+            parking_changes_the_header_and_not_the_journal
+            a_refused_append_changes_nothing
+            frames_of_every_size_come_back
+            many_runs_do_not_mix
+            a_claim_returns_the_whole_journal_and_a_higher_epoch
+            claiming_an_unknown_run_gives_nothing
+            reading_past_the_end_gives_nothing
+            unfinished_runs_come_oldest_first
+            runs_are_listed_newest_first_in_pages
+            a_listing_filters_by_namespace_workflow_and_state
+            a_sound_store_passes_its_own_check
+            a_closed_store_answers_stopped
+            everything_acknowledged_is_there_after_a_clean_stop
+            everything_acknowledged_is_there_after_a_drop
+            parking_survives_restarts
+            an_ended_run_stays_ended_after_a_restart
+            a_long_journal_survives_restarts_while_it_grows
+            finished_runs_around_a_long_one_survive_restarts
+        }
+    };
+}
+
+/// Makes one `#[tokio::test]` of every rule, for a harness expression.
+///
+/// ```ignore
+/// workflow_runtime::store_conformance!(MyHarness::default());
+/// ```
+#[macro_export]
+macro_rules! store_conformance {
+    ($harness:expr) => {
+        $crate::__store_rules! { $crate::__store_tests { $harness } }
+    };
+}
+
+#[doc(hidden)]
+#[macro_export]
+macro_rules! __store_tests {
+    ({ $harness:expr } $($rule:ident)*) => {
+        $(
+            #[tokio::test]
+            async fn $rule() {
+                $crate::store::conformance::$rule(&$harness).await;
+            }
+        )*
+    };
+}
+
+/// Runs every rule against one harness.
+///
+/// # Panics
+///
+/// Panics on the first rule that is broken, and prints the rule's name.
+pub async fn run(harness: &dyn Harness) {
+    macro_rules! all {
+        ({ $harness:ident } $($rule:ident)*) => {
+            $(
+                let named = Named(stringify!($rule));
+                $rule($harness).await;
+                drop(named);
+            )*
+        };
+    }
+    crate::__store_rules! { all { harness } }
+}
+
+/// Prints a rule's name if the thread panics while it is being checked.
+struct Named(&'static str);
+
+impl Drop for Named {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            eprintln!("the store breaks the rule `{}`", self.0);
+        }
+    }
+}
+
+/// Returns the id of test run `n`: spread over all 16 bytes, as real ids are.
+fn id(n: u64) -> RunId {
+    let hash = blake3::hash(&n.to_le_bytes());
+    let mut bytes = [0; 16];
+    bytes.copy_from_slice(&hash.as_bytes()[..16]);
+    RunId::from_bytes(bytes)
+}
+
+fn header(n: u64) -> RunHeader {
+    RunHeader {
+        run: id(n),
+        namespace: "default".into(),
+        workflow: "checkout".into(),
+        version: 3,
+        key: Some(format!("order-{n}").into()),
+        input_digest: Digest::from_bytes([7; 16]),
+        created_at: Timestamp::from_micros(1_000 + n),
+        state: RunState::Active,
+    }
+}
+
+/// Returns the frame of run `n` at `seq`: `len` bytes that no other frame has.
+fn frame(n: u64, seq: u64, len: usize) -> Bytes {
+    let mut bytes = vec![0; len];
+    let mut hash = blake3::Hasher::new();
+    hash.update(&n.to_le_bytes()).update(&seq.to_le_bytes());
+    hash.finalize_xof().fill(&mut bytes);
+    bytes.into()
+}
+
+fn new_run(n: u64) -> NewRun {
+    NewRun {
+        header: header(n),
+        first: frame(n, 0, 40),
+        durability: Durability::Synced,
+    }
+}
+
+fn append(n: u64, epoch: Epoch, seq: u64, frames: Vec<Bytes>) -> Append {
+    Append {
+        run: id(n),
+        epoch,
+        first_seq: seq,
+        frames,
+        end: None,
+        durability: Durability::Synced,
+    }
+}
+
+fn ending(n: u64, epoch: Epoch, seq: u64, kind: EndKind) -> Append {
+    Append {
+        end: Some(end(kind)),
+        ..append(n, epoch, seq, vec![frame(n, seq, 30)])
+    }
+}
+
+fn end(kind: EndKind) -> RunEnd {
+    RunEnd {
+        kind,
+        at: Timestamp::from_micros(99_000),
+    }
+}
+
+fn parking(report: &str) -> Parking {
+    Parking {
+        reason: ParkReason::Diverged,
+        at: Timestamp::from_micros(77),
+        report: report.into(),
+        detail: Some(Bytes::from_static(b"\x93detail")),
+    }
+}
+
+async fn create(store: &dyn Store, n: u64) -> Epoch {
+    match store.create(new_run(n)).await.expect("the run is created") {
+        Creation::Created(epoch) => epoch,
+        Creation::Exists(header) => panic!("{} is there already", header.run),
+    }
+}
+
+async fn grow(store: &dyn Store, n: u64, epoch: Epoch, seqs: std::ops::Range<u64>, len: usize) {
+    for seq in seqs {
+        store
+            .append(append(n, epoch, seq, vec![frame(n, seq, len)]))
+            .await
+            .expect("the frame is appended");
+    }
+}
+
+async fn journal(store: &dyn Store, n: u64) -> Vec<Bytes> {
+    store
+        .frames(id(n), 0, usize::MAX)
+        .await
+        .expect("the journal is readable")
+}
+
+async fn state(store: &dyn Store, n: u64) -> RunState {
+    store
+        .header(id(n))
+        .await
+        .expect("the header is readable")
+        .expect("the run is there")
+        .state
+}
+
+#[cfg(test)]
+mod memory {
+    crate::store_conformance!(super::MemoryHarness::default());
+}

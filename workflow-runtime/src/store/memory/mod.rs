@@ -1,0 +1,466 @@
+//! A store in memory: the same contract without a disk, and the fault seam of all tests.
+//!
+//! Owns a simulated machine: a process that may die at any write, and a disk that knows
+//! which writes were synced. [`MemoryStore::reopen`] gives what a restart would find. It is
+//! deterministic: it never asks for the time or a random number, and every future is ready
+//! at its first poll unless the test [holds](MemoryStore::hold) acknowledgements back or
+//! the process has died.
+//!
+//! ```
+//! # let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+//! # runtime.block_on(async {
+//! use workflow_runtime::store::Store;
+//! use workflow_runtime::store::memory::{Fault, FaultPlan, MemoryStore, Surviving};
+//!
+//! let store = MemoryStore::with_faults(FaultPlan::at(0, Fault::CrashBefore));
+//! // … give a clone to an engine and let it work, until:
+//! # let closing = { let store = store.clone(); async move { store.close().await } };
+//! # tokio::select! { _ = closing => unreachable!(), () = store.crashed() => {} }
+//! store.crashed().await;
+//! let after_restart = store.reopen(Surviving::Synced);
+//! assert!(!after_restart.stopped_cleanly());
+//! # });
+//! ```
+
+mod disk;
+mod faults;
+
+use std::future::{pending, ready};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use bytes::Bytes;
+use tokio::sync::watch;
+
+use self::disk::{Log, Table, Write};
+pub use self::faults::{Fault, FaultPlan, Surviving};
+use super::{
+    Append, BoxFuture, Claim, Creation, Epoch, NewRun, Parking, RunHeader, RunQuery, Store,
+    StoreError, StoreResult,
+};
+use crate::ids::RunId;
+
+/// A store in memory, with faults on request.
+///
+/// Clones are handles of the same store.
+#[derive(Debug, Clone)]
+pub struct MemoryStore {
+    shared: Arc<Shared>,
+}
+
+#[derive(Debug)]
+struct Shared {
+    inner: Mutex<Inner>,
+    /// Tells waiting futures that acknowledgements were released or the process died.
+    changed: watch::Sender<()>,
+    clean: bool,
+}
+
+#[derive(Debug)]
+struct Inner {
+    process: Process,
+    plan: FaultPlan,
+    writes: u64,
+    log: Log,
+    table: Table,
+    held: Option<Held>,
+}
+
+/// Acknowledgements that a test keeps back.
+#[derive(Debug)]
+struct Held {
+    /// The length of the log when it began; what follows is not synced yet.
+    from: usize,
+}
+
+#[derive(Debug)]
+enum Process {
+    Alive,
+    Stopped(String),
+    Closed,
+    Dead,
+}
+
+/// What a call answers when the process is in no state to serve it.
+enum Refusal {
+    Never,
+    Error(StoreError),
+}
+
+impl Default for MemoryStore {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl MemoryStore {
+    /// Makes an empty store in which nothing goes wrong.
+    pub fn new() -> Self {
+        Self::with_faults(FaultPlan::none())
+    }
+
+    /// Makes an empty store that acts out a plan.
+    pub fn with_faults(plan: FaultPlan) -> Self {
+        Self::from_writes(Vec::new(), plan, true)
+    }
+
+    fn from_writes(writes: Vec<Write>, plan: FaultPlan, clean: bool) -> Self {
+        let table = Table::replay(&writes);
+        let mut log = Log::default();
+        for write in writes {
+            log.push(write);
+        }
+        log.sync();
+        let inner = Inner {
+            process: Process::Alive,
+            plan,
+            writes: 0,
+            log,
+            table,
+            held: None,
+        };
+        Self {
+            shared: Arc::new(Shared {
+                inner: Mutex::new(inner),
+                changed: watch::Sender::new(()),
+                clean,
+            }),
+        }
+    }
+
+    /// Replaces the plan. Writes keep their numbers: the next one is [`Self::writes`].
+    pub fn set_faults(&self, plan: FaultPlan) {
+        self.lock().plan = plan;
+    }
+
+    /// Returns how many writes were made, so that a test can go through all of them: run
+    /// once without faults, then once for every `k` in `0..store.writes()`.
+    ///
+    /// Creating, appending, parking and the first close are writes; refused calls are not.
+    pub fn writes(&self) -> u64 {
+        self.lock().writes
+    }
+
+    /// Says whether the process has died.
+    pub fn is_crashed(&self) -> bool {
+        matches!(self.lock().process, Process::Dead)
+    }
+
+    /// Waits until the process has died.
+    pub async fn crashed(&self) {
+        self.wait_until(|inner| matches!(inner.process, Process::Dead).then_some(()))
+            .await;
+    }
+
+    /// Lets the process die now. No call resolves any more.
+    pub fn crash(&self) {
+        self.lock().process = Process::Dead;
+        self.shared.changed.send_replace(());
+    }
+
+    /// Keeps acknowledgements and syncs back from now on: writes are accepted and pile up
+    /// as if the disk were slow. Plain reads show them already; `create` and `claim` wait.
+    pub fn hold(&self) {
+        let mut inner = self.lock();
+        let from = inner.log.len();
+        inner.held.get_or_insert(Held { from });
+    }
+
+    /// Syncs what was held back as it was asked for, and acknowledges it.
+    pub fn release(&self) {
+        let mut inner = self.lock();
+        if let Some(held) = inner.held.take() {
+            inner.log.sync_as_asked(held.from);
+        }
+        drop(inner);
+        self.shared.changed.send_replace(());
+    }
+
+    /// Returns what a restart of the machine finds, as a new store in which nothing goes
+    /// wrong. This store's process is dead from then on, unless it was closed or stopped.
+    pub fn reopen(&self, surviving: Surviving) -> Self {
+        let mut inner = self.lock();
+        let writes = inner.log.surviving(surviving);
+        if matches!(inner.process, Process::Alive) {
+            inner.process = Process::Dead;
+        }
+        drop(inner);
+        self.shared.changed.send_replace(());
+        let clean = matches!(writes.last(), Some(Write::Close));
+        // Opening takes the mark away, as on a real disk: it speaks for one stop only.
+        let writes = writes
+            .into_iter()
+            .filter(|write| !matches!(write, Write::Close))
+            .collect();
+        Self::from_writes(writes, FaultPlan::none(), clean)
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Inner> {
+        // Nothing in here panics half-way through a change; a poisoned lock means that a
+        // test's own assertion failed in another thread, which must not hide behind ours.
+        self.shared
+            .inner
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Waits until `ready` gives a value, looking again after every change.
+    async fn wait_until<T>(&self, ready: impl Fn(&Inner) -> Option<T>) -> T {
+        let mut changes = self.shared.changed.subscribe();
+        loop {
+            if let Some(value) = ready(&self.lock()) {
+                return value;
+            }
+            changes
+                .changed()
+                .await
+                .expect("this handle keeps the sender alive");
+        }
+    }
+
+    /// Answers a read, or what the state of the process makes of it.
+    fn read<T: Send + 'static>(
+        &self,
+        read: impl FnOnce(&mut Table) -> T,
+    ) -> BoxFuture<'static, StoreResult<T>> {
+        let mut inner = self.lock();
+        match inner.refusal() {
+            None => Box::pin(ready(Ok(read(&mut inner.table)))),
+            Some(refusal) => refusal.answer(),
+        }
+    }
+
+    /// Makes a write at once and returns the future of its acknowledgement.
+    fn write<T: Send + Sync + 'static>(
+        &self,
+        inner: &mut Inner,
+        write: Write,
+        answer: T,
+    ) -> BoxFuture<'static, StoreResult<T>> {
+        match inner.write(write) {
+            Ok(()) => self.after_held(inner, answer),
+            Err(refusal) => {
+                self.shared.changed.send_replace(());
+                refusal.answer()
+            }
+        }
+    }
+}
+
+impl Refusal {
+    fn answer<T: Send + 'static>(self) -> BoxFuture<'static, StoreResult<T>> {
+        match self {
+            Self::Never => Box::pin(pending()),
+            Self::Error(error) => Box::pin(ready(Err(error))),
+        }
+    }
+}
+
+impl Inner {
+    fn refusal(&self) -> Option<Refusal> {
+        let reason = match &self.process {
+            Process::Alive => return None,
+            Process::Dead => return Some(Refusal::Never),
+            Process::Stopped(reason) => reason.clone(),
+            Process::Closed => "it was closed".to_owned(),
+        };
+        Some(Refusal::Error(StoreError::Stopped { reason }))
+    }
+
+    /// Says whether the write that made the log `number` long can be answered, and with
+    /// what.
+    fn acknowledgement(&self, number: usize) -> Option<Option<Refusal>> {
+        let held = self.held.as_ref().is_some_and(|held| held.from < number);
+        match (&self.process, held) {
+            (Process::Alive | Process::Closed, true) => None,
+            (Process::Alive | Process::Closed, false) => Some(None),
+            (Process::Stopped(_) | Process::Dead, _) => Some(self.refusal()),
+        }
+    }
+
+    /// Makes one write, or acts out the fault that is planned for it.
+    fn write(&mut self, write: Write) -> Result<(), Refusal> {
+        let number = self.writes;
+        self.writes += 1;
+        match self.plan.fault(number) {
+            None => {
+                self.table.apply(&write);
+                let from = self.log.len();
+                self.log.push(write);
+                if self.held.is_none() {
+                    self.log.sync_as_asked(from);
+                }
+                Ok(())
+            }
+            Some(Fault::FailWrite) => Err(self.fail("writing", number)),
+            Some(Fault::FailSync) => {
+                self.log.push(write);
+                Err(self.fail("syncing", number))
+            }
+            Some(Fault::CrashBefore) => Err(self.die()),
+            Some(Fault::CrashAfter) => {
+                self.log.push(write);
+                self.log.sync();
+                Err(self.die())
+            }
+            Some(Fault::Tear) => {
+                self.log.push_torn();
+                Err(self.die())
+            }
+        }
+    }
+
+    fn fail(&mut self, doing: &str, number: u64) -> Refusal {
+        let error = StoreError::Io {
+            operation: format!("{doing} write {number}"),
+            message: "injected fault".to_owned(),
+        };
+        self.process = Process::Stopped(error.to_string());
+        Refusal::Error(error)
+    }
+
+    fn die(&mut self) -> Refusal {
+        self.process = Process::Dead;
+        Refusal::Never
+    }
+}
+
+impl Store for MemoryStore {
+    fn create(&self, run: NewRun) -> BoxFuture<'_, StoreResult<Creation>> {
+        let mut inner = self.lock();
+        if let Some(refusal) = inner.refusal() {
+            return refusal.answer();
+        }
+        match inner.table.existing(run.header.run) {
+            Some(exists) => self.after_held(&inner, exists),
+            None => self.write(
+                &mut inner,
+                Write::Create(run),
+                Creation::Created(Epoch::FIRST),
+            ),
+        }
+    }
+
+    fn append(&self, append: Append) -> BoxFuture<'static, StoreResult<()>> {
+        let mut inner = self.lock();
+        if let Some(refusal) = inner.refusal() {
+            return refusal.answer();
+        }
+        match inner.table.accept(&append) {
+            Ok(()) => self.write(&mut inner, Write::Append(append), ()),
+            Err(error) => Box::pin(ready(Err(error))),
+        }
+    }
+
+    fn park(
+        &self,
+        run: RunId,
+        epoch: Epoch,
+        parking: Option<Parking>,
+    ) -> BoxFuture<'_, StoreResult<()>> {
+        let mut inner = self.lock();
+        if let Some(refusal) = inner.refusal() {
+            return refusal.answer();
+        }
+        match inner.table.accept_park(run, epoch) {
+            Ok(()) => self.write(&mut inner, Write::Park(run, parking), ()),
+            Err(error) => Box::pin(ready(Err(error))),
+        }
+    }
+
+    fn claim(&self, run: RunId) -> BoxFuture<'_, StoreResult<Option<Claim>>> {
+        let mut inner = self.lock();
+        if let Some(refusal) = inner.refusal() {
+            return refusal.answer();
+        }
+        let claim = inner.table.claim(run);
+        self.after_held(&inner, claim)
+    }
+
+    fn unfinished(&self) -> BoxFuture<'_, StoreResult<Vec<RunHeader>>> {
+        self.read(|table| table.unfinished())
+    }
+
+    fn header(&self, run: RunId) -> BoxFuture<'_, StoreResult<Option<RunHeader>>> {
+        self.read(|table| table.header(run))
+    }
+
+    fn frames(
+        &self,
+        run: RunId,
+        from: u64,
+        limit: usize,
+    ) -> BoxFuture<'_, StoreResult<Vec<Bytes>>> {
+        self.read(|table| table.frames(run, from, limit))
+    }
+
+    fn list(&self, query: RunQuery) -> BoxFuture<'_, StoreResult<Vec<RunHeader>>> {
+        self.read(|table| table.list(&query))
+    }
+
+    fn stopped_cleanly(&self) -> bool {
+        self.shared.clean
+    }
+
+    fn failure(&self) -> Option<String> {
+        match &self.lock().process {
+            Process::Stopped(reason) => Some(reason.clone()),
+            Process::Alive | Process::Closed | Process::Dead => None,
+        }
+    }
+
+    fn check(&self) -> BoxFuture<'_, StoreResult<()>> {
+        self.read(|_| ())
+    }
+
+    fn close(&self) -> BoxFuture<'_, StoreResult<()>> {
+        let mut inner = self.lock();
+        match inner.process {
+            Process::Closed => return Box::pin(ready(Ok(()))),
+            Process::Alive => {}
+            Process::Stopped(_) | Process::Dead => {
+                let refusal = inner
+                    .refusal()
+                    .expect("only a live process refuses nothing");
+                return refusal.answer();
+            }
+        }
+        if inner.held.take().is_some() {
+            inner.log.sync();
+        }
+        let closed = self.write(&mut inner, Write::Close, ());
+        if matches!(inner.process, Process::Alive) {
+            inner.process = Process::Closed;
+        }
+        drop(inner);
+        self.shared.changed.send_replace(());
+        closed
+    }
+}
+
+impl MemoryStore {
+    /// Answers once everything that was written before is acknowledged: what somebody is
+    /// told about a run must be durable by then.
+    fn after_held<T: Send + Sync + 'static>(
+        &self,
+        inner: &Inner,
+        answer: T,
+    ) -> BoxFuture<'static, StoreResult<T>> {
+        if inner.held.is_none() {
+            return Box::pin(ready(Ok(answer)));
+        }
+        let number = inner.log.len();
+        let store = self.clone();
+        Box::pin(async move {
+            let refused = store
+                .wait_until(|inner| inner.acknowledgement(number))
+                .await;
+            match refused {
+                None => Ok(answer),
+                Some(refusal) => refusal.answer().await,
+            }
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,208 @@
+//! Blocks: what one group commit wrote, as bytes.
+//!
+//! Owns the layout of a block and the chain that links each to the one before. Never
+//! touches the database.
+//!
+//! ```text
+//! previous chain value  32
+//! chain value           32   BLAKE3 of (previous, commit number, all that follows)
+//! blocks                16   census of the blocks that are there after this commit
+//! live                  16   census of the `l` entries that are there after this commit
+//! ended                  8   how many runs have ended and were archived by then
+//! items                      until the end
+//! ```
+
+use std::sync::LazyLock;
+
+use bytes::Bytes;
+
+use super::bytes::{Census, Malformed, Reader, put_bytes};
+use crate::codec;
+use crate::ids::RunId;
+use crate::store::{Parking, RunEnd, RunHeader};
+
+/// A value of the store-wide chain.
+pub(super) type Chain = [u8; 32];
+
+/// The chain value before the first block.
+pub(super) const GENESIS: Chain = [0; 32];
+
+const CREATED: u8 = 1;
+const APPENDED: u8 = 2;
+const PARKED: u8 = 3;
+
+static CHAIN: LazyLock<blake3::Hasher> =
+    LazyLock::new(|| blake3::Hasher::new_derive_key("workflow-runtime 2026-11 store chain"));
+
+/// The state of the store after a commit, carried by its block.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(super) struct Totals {
+    /// The blocks that are there.
+    pub(super) blocks: Census,
+    /// The `l` entries that are there.
+    pub(super) live: Census,
+    /// How many runs were archived as ended.
+    pub(super) ended: u64,
+}
+
+/// One thing that happened, read back.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Item {
+    /// A run was created with its first frame.
+    Created(Box<RunHeader>, Bytes),
+    /// Frames were appended, and the run perhaps ended.
+    Appended {
+        run: RunId,
+        first_seq: u64,
+        frames: Vec<Bytes>,
+        end: Option<RunEnd>,
+    },
+    /// A run was parked or taken out of parking.
+    Parked(RunId, Option<Parking>),
+}
+
+/// Writes the items of a block.
+#[derive(Debug, Default)]
+pub(super) struct Items(Vec<u8>);
+
+impl Items {
+    pub(super) fn created(&mut self, header: &RunHeader, first: &[u8]) {
+        self.0.push(CREATED);
+        put_bytes(&mut self.0, &codec::encode(header));
+        put_bytes(&mut self.0, first);
+    }
+
+    pub(super) fn appended(
+        &mut self,
+        run: RunId,
+        first_seq: u64,
+        frames: &[Bytes],
+        end: Option<RunEnd>,
+    ) {
+        self.0.push(APPENDED);
+        self.0.extend_from_slice(run.as_bytes());
+        self.0.extend_from_slice(&first_seq.to_le_bytes());
+        match end {
+            Some(end) => put_bytes(&mut self.0, &codec::encode(&end)),
+            None => put_bytes(&mut self.0, &[]),
+        }
+        let count = u32::try_from(frames.len()).expect("an append has few frames");
+        self.0.extend_from_slice(&count.to_le_bytes());
+        for frame in frames {
+            put_bytes(&mut self.0, frame);
+        }
+    }
+
+    pub(super) fn parked(&mut self, run: RunId, parking: Option<&Parking>) {
+        self.0.push(PARKED);
+        self.0.extend_from_slice(run.as_bytes());
+        put_bytes(&mut self.0, &codec::encode(&parking));
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    /// Makes the block's bytes, and its chain value.
+    pub(super) fn seal(self, previous: &Chain, commit: u64, totals: &Totals) -> (Vec<u8>, Chain) {
+        let mut body = Vec::with_capacity(64 + 40 + self.0.len());
+        body.extend_from_slice(previous);
+        body.extend_from_slice(&GENESIS);
+        totals.blocks.write(&mut body);
+        totals.live.write(&mut body);
+        body.extend_from_slice(&totals.ended.to_le_bytes());
+        body.extend_from_slice(&self.0);
+        let chain = link(previous, commit, &body[64..]);
+        body[32..64].copy_from_slice(&chain);
+        (body, chain)
+    }
+}
+
+/// Computes a chain value.
+fn link(previous: &Chain, commit: u64, content: &[u8]) -> Chain {
+    let mut hash = blake3::Hasher::clone(&CHAIN);
+    hash.update(previous);
+    hash.update(&commit.to_le_bytes());
+    hash.update(content);
+    *hash.finalize().as_bytes()
+}
+
+/// A block that was read back and whose own chain value is right.
+#[derive(Debug)]
+pub(super) struct Block {
+    pub(super) previous: Chain,
+    pub(super) chain: Chain,
+    pub(super) totals: Totals,
+    content: Bytes,
+}
+
+impl Block {
+    /// Reads a block and checks it against its own chain value.
+    pub(super) fn open(commit: u64, bytes: Bytes) -> Result<Self, Malformed> {
+        let mut reader = Reader::new(&bytes);
+        let previous = reader.array()?;
+        let chain = reader.array()?;
+        if link(&previous, commit, &bytes[64..]) != chain {
+            return Err("its chain value is wrong");
+        }
+        let blocks = Census::read(&mut reader)?;
+        let live = Census::read(&mut reader)?;
+        let ended = reader.u64()?;
+        let items_from = bytes.len() - reader.len();
+        Ok(Self {
+            previous,
+            chain,
+            totals: Totals {
+                blocks,
+                live,
+                ended,
+            },
+            content: bytes.slice(items_from..),
+        })
+    }
+
+    /// Reads all items.
+    pub(super) fn items(&self) -> Result<Vec<Item>, Malformed> {
+        let mut reader = Reader::new(&self.content);
+        let mut items = Vec::new();
+        while !reader.is_empty() {
+            items.push(self.item(&mut reader)?);
+        }
+        Ok(items)
+    }
+
+    fn item(&self, reader: &mut Reader<'_>) -> Result<Item, Malformed> {
+        match reader.u8()? {
+            CREATED => {
+                let header = decode(reader.bytes()?)?;
+                let first = self.content.slice_ref(reader.bytes()?);
+                Ok(Item::Created(Box::new(header), first))
+            }
+            APPENDED => {
+                let run = reader.run()?;
+                let first_seq = reader.u64()?;
+                let end = match reader.bytes()? {
+                    [] => None,
+                    end => Some(decode(end)?),
+                };
+                let count = reader.u32()?;
+                let mut frames = Vec::new();
+                for _ in 0..count {
+                    frames.push(self.content.slice_ref(reader.bytes()?));
+                }
+                Ok(Item::Appended {
+                    run,
+                    first_seq,
+                    frames,
+                    end,
+                })
+            }
+            PARKED => Ok(Item::Parked(reader.run()?, decode(reader.bytes()?)?)),
+            _ => Err("it holds an item of unknown kind"),
+        }
+    }
+}
+
+fn decode<T: serde::de::DeserializeOwned>(bytes: &[u8]) -> Result<T, Malformed> {
+    codec::decode(bytes).map_err(|_| "a header in it cannot be read")
+}

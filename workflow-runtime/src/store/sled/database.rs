@@ -1,0 +1,343 @@
+//! The one place that calls sled.
+//!
+//! Owns the open tree and the second handle of its file. Every call is behind
+//! `catch_unwind`, because sled panics on some damage, and comes back as a [`StoreError`].
+//! Never decides what to write.
+
+use std::any::Any;
+use std::fs::File;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use bytes::Bytes;
+
+use super::keys::{self, Key};
+use crate::store::{StoreError, StoreResult};
+
+/// sled's segment size: twice its default, which doubles both limits that follow from it.
+pub(super) const SLED_SEGMENT: usize = 1024 * 1024;
+
+/// The most bytes handed to sled between two syncs. sled takes a segment for reuse when two
+/// more (2 MiB of log) were written after what replaced its content, believing that this is on
+/// the disk by then. Handing over 512 KiB makes less log than that.
+pub(super) const MAX_UNSYNCED: usize = 512 * 1024;
+
+/// What removing an entry counts for against [`MAX_UNSYNCED`]: sled rewrites the page.
+const REMOVAL_COST: usize = 1024;
+
+/// One change of one key: a new value, or none.
+pub(super) type Write = (Vec<u8>, Option<Vec<u8>>);
+
+/// How sled is opened.
+#[derive(Debug, Clone)]
+pub(super) struct Settings {
+    pub(super) cache_bytes: u64,
+    pub(super) skip_fdatasync: bool,
+}
+
+/// An open sled tree.
+#[derive(Debug)]
+pub(super) struct Database {
+    sled: sled::Db,
+    file: File,
+    directory: PathBuf,
+    skip_fdatasync: bool,
+    broken: AtomicBool,
+}
+
+/// A record of a scan.
+#[derive(Debug)]
+pub(super) enum Scanned {
+    /// All its pieces are there.
+    Whole {
+        name: Vec<u8>,
+        record: Bytes,
+        pieces: u16,
+    },
+    /// Some of its pieces are missing.
+    Broken { name: Vec<u8>, pieces: Vec<u16> },
+}
+
+impl Database {
+    /// Opens or makes sled's files in `directory`.
+    pub(super) fn open(directory: &Path, settings: &Settings) -> StoreResult<Self> {
+        let config = sled::Config::new()
+            .path(directory)
+            .segment_size(SLED_SEGMENT)
+            .cache_capacity(settings.cache_bytes)
+            .flush_every_ms(None);
+        let sled = guarded("opening the database", || config.open())?;
+        let path = directory.join("db");
+        let file = File::options()
+            .read(true)
+            .write(true)
+            .open(&path)
+            .map_err(|error| io_error("opening", &path, &error))?;
+        Ok(Self {
+            sled,
+            file,
+            directory: directory.to_path_buf(),
+            skip_fdatasync: settings.skip_fdatasync,
+            broken: AtomicBool::new(false),
+        })
+    }
+
+    /// Says whether sled panicked: nothing it says is to be trusted after that.
+    pub(super) fn is_broken(&self) -> bool {
+        self.broken.load(Ordering::Relaxed)
+    }
+
+    fn call<T>(&self, place: &str, call: impl FnOnce() -> sled::Result<T>) -> StoreResult<T> {
+        let mut returned = false;
+        let result = guarded(place, || {
+            let result = call();
+            returned = true;
+            result
+        });
+        if !returned {
+            self.broken.store(true, Ordering::Relaxed);
+        }
+        result
+    }
+
+    /// Reads one record.
+    pub(super) fn get(&self, key: &Key) -> StoreResult<Option<Bytes>> {
+        let place = || describe(key.as_bytes());
+        let first = self.call(&place(), || self.sled.get(key.piece(0)))?;
+        let Some(first) = first else {
+            return Ok(None);
+        };
+        let (count, head) = keys::first_piece(&first)
+            .ok_or_else(|| corrupt(place(), "its first piece is empty"))?;
+        if count == 1 {
+            return Ok(Some(Bytes::copy_from_slice(head)));
+        }
+        let mut record = Vec::with_capacity(usize::from(count) * keys::MAX_VALUE);
+        record.extend_from_slice(head);
+        for number in 1..count {
+            let piece = self.call(&place(), || self.sled.get(key.piece(number)))?;
+            let piece = piece.ok_or_else(|| {
+                corrupt(place(), &format!("piece {number} of {count} is missing"))
+            })?;
+            record.extend_from_slice(&piece);
+        }
+        Ok(Some(record.into()))
+    }
+
+    /// Scans the records whose names begin with `prefix`, from `start` on.
+    pub(super) fn scan(&self, prefix: &[u8], start: &[u8]) -> Scan<'_> {
+        Scan {
+            database: self,
+            iter: self.sled.range(start.to_vec()..),
+            prefix: prefix.to_vec(),
+            ahead: None,
+            done: false,
+        }
+    }
+
+    /// Returns the name of the last record before `name` that begins with `prefix`.
+    pub(super) fn name_before(&self, prefix: &[u8], name: &[u8]) -> StoreResult<Option<Vec<u8>>> {
+        let found = self.call(&describe(name), || self.sled.get_lt(name))?;
+        Ok(found.and_then(|(key, _)| {
+            let (found, _) = keys::split_piece(&key)?;
+            found.starts_with(prefix).then(|| found.to_vec())
+        }))
+    }
+
+    /// Makes all changes in one atomic batch.
+    pub(super) fn apply(&self, writes: Vec<Write>) -> StoreResult<()> {
+        let mut batch = sled::Batch::default();
+        for (key, value) in writes {
+            match value {
+                Some(value) => batch.insert(key, value),
+                None => batch.remove(key),
+            }
+        }
+        self.call("committing", || self.sled.apply_batch(batch))
+    }
+
+    /// Hands everything to the operating system.
+    pub(super) fn flush(&self) -> StoreResult<()> {
+        self.call("flushing", || self.sled.flush().map(|_| ()))
+    }
+
+    /// Puts everything on the disk: what `flush` alone does not do on Linux.
+    pub(super) fn sync(&self) -> StoreResult<()> {
+        if self.skip_fdatasync {
+            return Ok(());
+        }
+        let path = self.directory.join("db");
+        self.file
+            .sync_data()
+            .map_err(|error| io_error("syncing", &path, &error))
+    }
+
+    /// Returns how long sled's file is.
+    pub(super) fn file_len(&self) -> StoreResult<u64> {
+        let path = self.directory.join("db");
+        let found = self.file.metadata();
+        Ok(found
+            .map_err(|error| io_error("measuring", &path, &error))?
+            .len())
+    }
+
+    /// Says whether sled spilled a page into a file of its own, which it would never sync.
+    pub(super) fn has_blobs(&self) -> StoreResult<bool> {
+        let path = self.directory.join("blobs");
+        let mut entries =
+            std::fs::read_dir(&path).map_err(|error| io_error("reading", &path, &error))?;
+        Ok(entries.next().is_some())
+    }
+
+    /// Closes sled: it writes what it still holds and lets go of its files.
+    pub(super) fn close(self) -> StoreResult<()> {
+        let sled = self.sled;
+        guarded("closing the database", || {
+            drop(sled);
+            Ok(())
+        })
+    }
+}
+
+/// Returns what a change weighs against [`MAX_UNSYNCED`].
+pub(super) fn cost(write: &Write) -> usize {
+    let (key, value) = write;
+    value
+        .as_ref()
+        .map_or(REMOVAL_COST, |value| key.len() + value.len())
+}
+
+/// Records in the order of their keys.
+pub(super) struct Scan<'a> {
+    database: &'a Database,
+    iter: sled::Iter,
+    prefix: Vec<u8>,
+    ahead: Option<(sled::IVec, sled::IVec)>,
+    done: bool,
+}
+
+impl Scan<'_> {
+    fn entry(&mut self) -> StoreResult<Option<(sled::IVec, sled::IVec)>> {
+        if let Some(entry) = self.ahead.take() {
+            return Ok(Some(entry));
+        }
+        let iter = &mut self.iter;
+        let place = describe(&self.prefix);
+        let next = self.database.call(&place, || iter.next().transpose())?;
+        Ok(next.filter(|(key, _)| key.starts_with(&self.prefix)))
+    }
+
+    fn record(&mut self) -> StoreResult<Option<Scanned>> {
+        let Some((key, value)) = self.entry()? else {
+            return Ok(None);
+        };
+        let (name, first) = keys::split_piece(&key)
+            .ok_or_else(|| corrupt(describe(&key), "the key is too short"))?;
+        let count = match first {
+            0 => keys::first_piece(&value).map(|(count, _)| count),
+            _ => None,
+        };
+        let mut record = Vec::new();
+        record.extend_from_slice(value.get(2..).unwrap_or_default());
+        let mut pieces = vec![first];
+        while let Some((next, value)) = self.entry()? {
+            match keys::split_piece(&next) {
+                Some((other, number)) if other == name => {
+                    // Pieces past the count are left over from a longer record.
+                    if count.is_some_and(|count| number < count) {
+                        record.extend_from_slice(&value);
+                    }
+                    pieces.push(number);
+                }
+                _ => {
+                    self.ahead = Some((next, value));
+                    break;
+                }
+            }
+        }
+        let name = name.to_vec();
+        let whole = count.filter(|count| {
+            let expected = 0..*count;
+            pieces.len() >= usize::from(*count) && expected.zip(&pieces).all(|(a, b)| a == *b)
+        });
+        Ok(Some(match whole {
+            Some(pieces) => Scanned::Whole {
+                name,
+                record: record.into(),
+                pieces,
+            },
+            None => Scanned::Broken { name, pieces },
+        }))
+    }
+}
+
+impl Iterator for Scan<'_> {
+    type Item = StoreResult<Scanned>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        if self.done {
+            return None;
+        }
+        let next = self.record();
+        self.done = !matches!(next, Ok(Some(_)));
+        next.transpose()
+    }
+}
+
+/// Calls sled and turns its errors and its panics into ours.
+fn guarded<T>(place: &str, call: impl FnOnce() -> sled::Result<T>) -> StoreResult<T> {
+    match catch_unwind(AssertUnwindSafe(call)) {
+        Ok(Ok(value)) => Ok(value),
+        Ok(Err(sled::Error::Io(error))) => Err(StoreError::Io {
+            operation: place.to_owned(),
+            message: error.to_string(),
+        }),
+        Ok(Err(error)) => Err(corrupt(place.to_owned(), &error.to_string())),
+        Err(panic) => Err(corrupt(place.to_owned(), &panic_text(&*panic))),
+    }
+}
+
+fn panic_text(panic: &(dyn Any + Send)) -> String {
+    let text = panic
+        .downcast_ref::<String>()
+        .map(String::as_str)
+        .or_else(|| panic.downcast_ref::<&str>().copied());
+    format!("sled gave up: {}", text.unwrap_or("it did not say why"))
+}
+
+pub(super) fn corrupt(place: String, detail: &str) -> StoreError {
+    StoreError::Corrupt {
+        place,
+        detail: detail.to_owned(),
+    }
+}
+
+pub(super) fn io_error(doing: &str, path: &Path, error: &std::io::Error) -> StoreError {
+    StoreError::Io {
+        operation: format!("{doing} {}", path.display()),
+        message: error.to_string(),
+    }
+}
+
+/// Says what a key names, for messages.
+pub(super) fn describe(name: &[u8]) -> String {
+    let run = || keys::run_of(name).map(|run| run.to_string());
+    match name.first() {
+        Some(&keys::BLOCK) => match keys::block_commit(name) {
+            Some(commit) => format!("block {commit}"),
+            None => "the blocks".to_owned(),
+        },
+        Some(&keys::SEGMENT) => match keys::segment_of(name) {
+            Some((run, seq)) => format!("the segment of {run} at record {seq}"),
+            None => "the segments".to_owned(),
+        },
+        Some(&keys::HEADER) => match keys::position_of(name) {
+            Some(place) => format!("the header of {}", place.run),
+            None => "the headers".to_owned(),
+        },
+        Some(&keys::RUN) => format!("the entry of {}", run().unwrap_or_default()),
+        Some(&keys::LIVE) => format!("the live entry of {}", run().unwrap_or_default()),
+        _ => format!("an unknown key {name:02x?}"),
+    }
+}

@@ -1,0 +1,193 @@
+//! Every key of the sled tree, and how a value is cut into pieces.
+//!
+//! Owns the one-byte prefixes and the two-byte piece number at the end of every key. Never
+//! interprets a value. Numbers are big-endian, so that keys sort as numbers do.
+
+use crate::clock::Timestamp;
+use crate::ids::RunId;
+use crate::store::RunPosition;
+
+/// Blocks of the write-ahead log: commit number.
+pub(super) const BLOCK: u8 = b'b';
+/// Segments of journals: run, first sequence number.
+pub(super) const SEGMENT: u8 = b's';
+/// Headers of ended runs, newest first: inverted time, inverted run.
+pub(super) const HEADER: u8 = b'h';
+/// Ended runs by id: run.
+pub(super) const RUN: u8 = b'r';
+/// Unfinished runs that have segments: run.
+pub(super) const LIVE: u8 = b'l';
+
+/// The most bytes a value has. Pages hold up to some 27 entries before sled splits them and
+/// spill into files that sled never syncs from 256 KiB on: 27 × 4 KiB stays well below.
+pub(super) const MAX_VALUE: usize = 4_000;
+
+/// Bytes of the piece number at the end of every key.
+const PIECE_LEN: usize = 2;
+
+/// Bytes of the piece count at the beginning of every first piece.
+const COUNT_LEN: usize = 2;
+
+/// The most bytes a record of any kind has: 65,535 pieces.
+pub(super) const MAX_RECORD: usize = (u16::MAX as usize) * MAX_VALUE - COUNT_LEN;
+
+/// A key without its piece number.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Key(Vec<u8>);
+
+impl Key {
+    fn new(prefix: u8, parts: &[&[u8]]) -> Self {
+        let mut key = Vec::with_capacity(1 + 16 + 8 + PIECE_LEN);
+        key.push(prefix);
+        for part in parts {
+            key.extend_from_slice(part);
+        }
+        Self(key)
+    }
+
+    pub(super) fn block(commit: u64) -> Self {
+        Self::new(BLOCK, &[&commit.to_be_bytes()])
+    }
+
+    pub(super) fn segment(run: RunId, first_seq: u64) -> Self {
+        Self::new(SEGMENT, &[run.as_bytes(), &first_seq.to_be_bytes()])
+    }
+
+    pub(super) fn header(position: RunPosition) -> Self {
+        let time = !position.created_at.as_micros();
+        let run = !u128::from_be_bytes(*position.run.as_bytes());
+        Self::new(HEADER, &[&time.to_be_bytes(), &run.to_be_bytes()])
+    }
+
+    pub(super) fn run(run: RunId) -> Self {
+        Self::new(RUN, &[run.as_bytes()])
+    }
+
+    pub(super) fn live(run: RunId) -> Self {
+        Self::new(LIVE, &[run.as_bytes()])
+    }
+
+    /// Returns the full key of one piece.
+    pub(super) fn piece(&self, number: u16) -> Vec<u8> {
+        let mut key = Vec::with_capacity(self.0.len() + PIECE_LEN);
+        key.extend_from_slice(&self.0);
+        key.extend_from_slice(&number.to_be_bytes());
+        key
+    }
+
+    pub(super) fn as_bytes(&self) -> &[u8] {
+        &self.0
+    }
+}
+
+/// Takes a full key apart: what it names, and the piece number.
+pub(super) fn split_piece(key: &[u8]) -> Option<(&[u8], u16)> {
+    let (name, piece) = key.split_last_chunk::<PIECE_LEN>()?;
+    Some((name, u16::from_be_bytes(*piece)))
+}
+
+/// Reads the commit number of a block key without its piece number.
+pub(super) fn block_commit(name: &[u8]) -> Option<u64> {
+    let number = name.strip_prefix(&[BLOCK])?;
+    Some(u64::from_be_bytes(number.try_into().ok()?))
+}
+
+/// Reads the run of a `r` or `l` key without its piece number.
+pub(super) fn run_of(name: &[u8]) -> Option<RunId> {
+    Some(RunId::from_bytes(name.get(1..)?.try_into().ok()?))
+}
+
+/// Reads the run and first sequence number of a segment key without its piece number.
+pub(super) fn segment_of(name: &[u8]) -> Option<(RunId, u64)> {
+    let rest = name.strip_prefix(&[SEGMENT])?;
+    let (run, seq) = rest.split_at_checked(16)?;
+    let run = RunId::from_bytes(run.try_into().ok()?);
+    Some((run, u64::from_be_bytes(seq.try_into().ok()?)))
+}
+
+/// Reads the place of a header key without its piece number.
+pub(super) fn position_of(name: &[u8]) -> Option<RunPosition> {
+    let rest = name.strip_prefix(&[HEADER])?;
+    let (time, run) = rest.split_at_checked(8)?;
+    let time = !u64::from_be_bytes(time.try_into().ok()?);
+    let run = !u128::from_be_bytes(run.try_into().ok()?);
+    Some(RunPosition {
+        created_at: Timestamp::from_micros(time),
+        run: RunId::from_bytes(run.to_be_bytes()),
+    })
+}
+
+/// Cuts a record into pieces. The first one says how many there are.
+pub(super) fn cut(record: &[u8]) -> Vec<Vec<u8>> {
+    let head = record.len().min(MAX_VALUE - COUNT_LEN);
+    let (head, rest) = record.split_at(head);
+    let count = 1 + rest.len().div_ceil(MAX_VALUE);
+    let count = u16::try_from(count).expect("callers refuse records above MAX_RECORD");
+    let mut first = Vec::with_capacity(COUNT_LEN + head.len());
+    first.extend_from_slice(&count.to_be_bytes());
+    first.extend_from_slice(head);
+    let mut pieces = Vec::with_capacity(usize::from(count));
+    pieces.push(first);
+    pieces.extend(rest.chunks(MAX_VALUE).map(<[u8]>::to_vec));
+    pieces
+}
+
+/// Returns how many pieces the record has whose first piece this is, and the piece's share.
+pub(super) fn first_piece(value: &[u8]) -> Option<(u16, &[u8])> {
+    let (count, rest) = value.split_first_chunk::<COUNT_LEN>()?;
+    let count = u16::from_be_bytes(*count);
+    (count > 0).then_some((count, rest))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn join(pieces: &[Vec<u8>]) -> Vec<u8> {
+        let (count, head) = first_piece(&pieces[0]).expect("a first piece");
+        assert_eq!(usize::from(count), pieces.len());
+        let mut whole = head.to_vec();
+        for piece in &pieces[1..] {
+            whole.extend_from_slice(piece);
+        }
+        whole
+    }
+
+    #[test]
+    fn a_record_of_any_length_is_put_together_again() {
+        for len in [0, 1, 3_997, 3_998, 3_999, 7_998, 7_999, 100_000] {
+            let record: Vec<u8> = (0..len).map(|i| i as u8).collect();
+            let pieces = cut(&record);
+            assert!(pieces.iter().all(|piece| piece.len() <= MAX_VALUE));
+            assert_eq!(join(&pieces), record);
+        }
+    }
+
+    #[test]
+    fn keys_come_apart_into_what_they_were_made_of() {
+        let run = RunId::from_bytes([9; 16]);
+        let full = Key::segment(run, 258).piece(3);
+        let (name, piece) = split_piece(&full).expect("a key");
+        assert_eq!((segment_of(name), piece), (Some((run, 258)), 3));
+        let full = Key::block(77).piece(1);
+        let (name, _) = split_piece(&full).expect("a key");
+        assert_eq!(block_commit(name), Some(77));
+        assert_eq!(run_of(Key::live(run).as_bytes()), Some(run));
+        let place = RunPosition {
+            created_at: Timestamp::from_micros(5),
+            run,
+        };
+        assert_eq!(position_of(Key::header(place).as_bytes()), Some(place));
+    }
+
+    #[test]
+    fn header_keys_sort_newest_first_and_ties_by_descending_run() {
+        let at = |time, run| RunPosition {
+            created_at: Timestamp::from_micros(time),
+            run: RunId::from_bytes([run; 16]),
+        };
+        let mut places = [at(1, 9), at(3, 1), at(3, 2), at(2, 5)];
+        places.sort_by_key(|place| Key::header(*place).as_bytes().to_vec());
+        assert_eq!(places, [at(3, 2), at(3, 1), at(2, 5), at(1, 9)]);
+    }
+}

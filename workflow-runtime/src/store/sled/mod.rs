@@ -1,0 +1,455 @@
+//! The embedded store: a directory on a local disk, kept by sled.
+//!
+//! The only module that names sled. The store is a write-ahead log of *blocks* (one per
+//! group commit), a table of live runs in memory, and *segments* for what left memory; see
+//! `docs/store-format.md` for every byte. sled keeps the keys sorted and the batches
+//! atomic; whether bytes are on the disk, and whether they are all there, is checked here,
+//! because sled 0.34 promises neither.
+//!
+//! Data flows through the files in this order: `shared` (queue, table) → `committer` →
+//! `block`, `ledger`, `segment` → `keys` → `database`; opening goes `open` → `files` →
+//! `recover`, reading goes `reads`.
+
+mod block;
+mod bytes;
+mod committer;
+mod database;
+mod files;
+mod keys;
+mod ledger;
+mod open;
+mod reads;
+mod recover;
+mod segment;
+mod shared;
+mod table;
+#[cfg(test)]
+mod tests;
+
+use std::future::ready;
+use std::path::Path;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::JoinHandle;
+
+use ::bytes::Bytes;
+use tokio::sync::oneshot;
+
+use self::database::{Database, Settings, corrupt};
+use self::shared::{Op, Phase, Shared};
+use self::table::Live;
+use super::{
+    Append, BoxFuture, Claim, Creation, Epoch, NewRun, Parking, RunHeader, RunQuery, Store,
+    StoreError, StoreResult,
+};
+use crate::ids::RunId;
+
+/// sled's cache, unless said otherwise: enough for the pages of a busy day, little enough
+/// for a small machine.
+const DEFAULT_CACHE_BYTES: u64 = 64 * 1024 * 1024;
+
+/// The most bytes of one append or creation. The engine's own limits are far below.
+const MAX_APPEND_BYTES: usize = 64 * 1024 * 1024;
+
+/// How to open a [`SledStore`].
+#[derive(Debug, Clone)]
+pub struct SledOptions {
+    cache_bytes: u64,
+    skip_fdatasync: bool,
+}
+
+impl Default for SledOptions {
+    fn default() -> Self {
+        Self {
+            cache_bytes: DEFAULT_CACHE_BYTES,
+            skip_fdatasync: false,
+        }
+    }
+}
+
+impl SledOptions {
+    /// Sets how many bytes sled's page cache takes at most; 64 MiB by default.
+    #[must_use]
+    pub fn cache_bytes(mut self, bytes: u64) -> Self {
+        self.cache_bytes = bytes;
+        self
+    }
+
+    /// Leaves out the sync that makes acknowledged writes survive a power cut, so that a
+    /// test can show that it would notice.
+    #[doc(hidden)]
+    #[must_use]
+    pub fn unsafe_skip_fdatasync_for_tests(mut self) -> Self {
+        self.skip_fdatasync = true;
+        self
+    }
+}
+
+/// A store in a directory on a local disk.
+///
+/// One process at a time. Dropping it releases the directory; [`Store::close`] also marks
+/// it as cleanly stopped.
+#[derive(Debug)]
+pub struct SledStore {
+    shared: Arc<Shared>,
+    committer: Mutex<Option<JoinHandle<()>>>,
+}
+
+impl SledStore {
+    /// Opens the store in a directory, or makes one if the directory is empty or missing.
+    ///
+    /// Blocks while the disk is read: call it on a blocking thread.
+    ///
+    /// # Errors
+    ///
+    /// [`StoreError::NotADatabase`], [`StoreError::NewerFormat`], [`StoreError::InUse`],
+    /// [`StoreError::Corrupt`], [`StoreError::LostCommits`] say what is there instead of a
+    /// sound store; [`StoreError::Io`] that the operating system refused something.
+    pub fn open(path: impl AsRef<Path>, options: SledOptions) -> StoreResult<Self> {
+        let settings = Settings {
+            cache_bytes: options.cache_bytes,
+            skip_fdatasync: options.skip_fdatasync,
+        };
+        let (shared, committer) = open::open(path.as_ref(), &settings)?;
+        Ok(Self {
+            shared,
+            committer: Mutex::new(Some(committer)),
+        })
+    }
+
+    /// Queues something and returns the future of its answer.
+    fn ask<T: Send + 'static>(
+        &self,
+        state: &mut shared::State,
+        op: impl FnOnce(oneshot::Sender<StoreResult<T>>) -> Op,
+    ) -> BoxFuture<'static, StoreResult<T>> {
+        let (reply, answer) = oneshot::channel();
+        self.shared.push(state, op(reply));
+        let shared = Arc::clone(&self.shared);
+        Box::pin(async move {
+            match answer.await {
+                Ok(answer) => answer,
+                Err(_) => Err(shared.lock().stopped()),
+            }
+        })
+    }
+
+    /// Says why a run that is not in memory takes no write.
+    fn refusal(&self, run: RunId) -> StoreError {
+        match self.shared.read(|database| reads::is_ended(database, run)) {
+            Ok(true) => StoreError::Ended { run },
+            Ok(false) => StoreError::UnknownRun { run },
+            Err(error) => error,
+        }
+    }
+
+    /// Reads off the async threads where there is a runtime.
+    fn offload<T: Send + 'static>(
+        &self,
+        read: impl FnOnce(&Shared) -> StoreResult<T> + Send + 'static,
+    ) -> BoxFuture<'static, StoreResult<T>> {
+        let shared = Arc::clone(&self.shared);
+        Box::pin(async move {
+            match tokio::runtime::Handle::try_current() {
+                Ok(runtime) => {
+                    let stopping = Arc::clone(&shared);
+                    let task = runtime.spawn_blocking(move || read(&shared));
+                    // It is cancelled only when the whole runtime goes down.
+                    task.await
+                        .unwrap_or_else(|_| Err(stopping.lock().stopped()))
+                }
+                Err(_) => read(&shared),
+            }
+        })
+    }
+}
+
+impl Drop for SledStore {
+    fn drop(&mut self) {
+        self.shared.begin_close(false);
+        let committer = self
+            .committer
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .take();
+        if let Some(committer) = committer {
+            // Its panics were caught and reported; here only its end matters, so that the
+            // directory can be opened again right away.
+            let _ = committer.join();
+        }
+    }
+}
+
+/// What is known of a run at one moment.
+struct Snapshot {
+    header: RunHeader,
+    epoch: Epoch,
+    /// How many frames are in segments.
+    archived: u64,
+    /// The committed frames after those.
+    tail: Vec<Bytes>,
+}
+
+impl Snapshot {
+    fn of(live: &Live) -> Self {
+        Self {
+            header: live.header.clone(),
+            epoch: live.epoch,
+            archived: live.archived,
+            tail: live.tail.iter().map(|frame| frame.bytes.clone()).collect(),
+        }
+    }
+
+    /// Finds a run in memory or in the database.
+    fn find(shared: &Shared, database: &Database, run: RunId) -> StoreResult<Option<Self>> {
+        if let Some(live) = shared.lock().table.runs.get(&run) {
+            return Ok(Some(Self::of(live)));
+        }
+        let ended = reads::ended_run(database, run)?;
+        Ok(ended.map(|ended| Self {
+            header: ended.header,
+            epoch: Epoch::FIRST,
+            archived: ended.frames,
+            tail: Vec::new(),
+        }))
+    }
+
+    fn frames(self, database: &Database, from: u64, limit: usize) -> StoreResult<Vec<Bytes>> {
+        let run = self.header.run;
+        let mut frames = reads::segment_frames(database, run, from, self.archived, limit)?;
+        let skip = usize::try_from(from.saturating_sub(self.archived)).unwrap_or(usize::MAX);
+        let room = limit - frames.len();
+        frames.extend(self.tail.into_iter().skip(skip).take(room));
+        Ok(frames)
+    }
+}
+
+fn too_large(run: RunId, bytes: usize) -> Option<StoreError> {
+    (bytes > MAX_APPEND_BYTES).then(|| StoreError::Io {
+        operation: format!("appending to {run}"),
+        message: format!("{bytes} bytes are more than the limit of {MAX_APPEND_BYTES}"),
+    })
+}
+
+impl Store for SledStore {
+    fn create(&self, run: NewRun) -> BoxFuture<'_, StoreResult<Creation>> {
+        if let Some(error) = too_large(run.header.run, run.first.len()) {
+            return Box::pin(ready(Err(error)));
+        }
+        let mut state = self.shared.lock();
+        match state.open() {
+            Ok(()) => self.ask(&mut state, |reply| Op::Create(run, reply)),
+            Err(error) => Box::pin(ready(Err(error))),
+        }
+    }
+
+    fn append(&self, append: Append) -> BoxFuture<'static, StoreResult<()>> {
+        let run = append.run;
+        let bytes = append.frames.iter().map(Bytes::len).sum();
+        if let Some(error) = too_large(run, bytes) {
+            return Box::pin(ready(Err(error)));
+        }
+        let mut state = self.shared.lock();
+        if let Err(error) = state.open() {
+            return Box::pin(ready(Err(error)));
+        }
+        let ends = append.end.is_some();
+        let count = append.frames.len();
+        let accepted = state
+            .table
+            .accept_append(run, append.epoch, append.first_seq, count, ends);
+        match accepted {
+            Some(Ok(())) => self.ask(&mut state, |reply| Op::Append(append, reply)),
+            Some(Err(error)) => Box::pin(ready(Err(error))),
+            None => {
+                drop(state);
+                Box::pin(ready(Err(self.refusal(run))))
+            }
+        }
+    }
+
+    fn park(
+        &self,
+        run: RunId,
+        epoch: Epoch,
+        parking: Option<Parking>,
+    ) -> BoxFuture<'_, StoreResult<()>> {
+        let mut state = self.shared.lock();
+        if let Err(error) = state.open() {
+            return Box::pin(ready(Err(error)));
+        }
+        match state.table.accept_park(run, epoch) {
+            Some(Ok(())) => self.ask(&mut state, |reply| Op::Park(run, parking, reply)),
+            Some(Err(error)) => Box::pin(ready(Err(error))),
+            None => {
+                drop(state);
+                Box::pin(ready(Err(self.refusal(run))))
+            }
+        }
+    }
+
+    fn claim(&self, run: RunId) -> BoxFuture<'_, StoreResult<Option<Claim>>> {
+        let mut state = self.shared.lock();
+        if let Err(error) = state.open() {
+            return Box::pin(ready(Err(error)));
+        }
+        // From here on the old owner is refused; what it queued before is part of the
+        // journal, and of the claim once it is durable.
+        let epoch = state.table.runs.get_mut(&run).map(|live| {
+            live.epoch = live.epoch.next();
+            live.epoch
+        });
+        let durable = self.ask(&mut state, Op::Barrier);
+        drop(state);
+        Box::pin(async move {
+            durable.await?;
+            self.offload(move |shared| {
+                shared.read(|database| {
+                    let Some(found) = Snapshot::find(shared, database, run)? else {
+                        return Ok(None);
+                    };
+                    Ok(Some(Claim {
+                        epoch: epoch.unwrap_or(found.epoch.next()),
+                        header: found.header.clone(),
+                        frames: found.frames(database, 0, usize::MAX)?,
+                    }))
+                })
+            })
+            .await
+        })
+    }
+
+    fn unfinished(&self) -> BoxFuture<'_, StoreResult<Vec<RunHeader>>> {
+        let state = self.shared.lock();
+        let headers = state.open().map(|()| {
+            let runs = state.table.order.values().map(|run| &state.table.runs[run]);
+            runs.filter(|live| !live.ended())
+                .map(|live| live.header.clone())
+                .collect()
+        });
+        Box::pin(ready(headers))
+    }
+
+    fn header(&self, run: RunId) -> BoxFuture<'_, StoreResult<Option<RunHeader>>> {
+        let state = self.shared.lock();
+        if let Err(error) = state.open() {
+            return Box::pin(ready(Err(error)));
+        }
+        if let Some(live) = state.table.runs.get(&run) {
+            return Box::pin(ready(Ok(Some(live.header.clone()))));
+        }
+        drop(state);
+        self.offload(move |shared| {
+            shared.read(|database| {
+                let found = Snapshot::find(shared, database, run)?;
+                Ok(found.map(|found| found.header))
+            })
+        })
+    }
+
+    fn frames(
+        &self,
+        run: RunId,
+        from: u64,
+        limit: usize,
+    ) -> BoxFuture<'_, StoreResult<Vec<Bytes>>> {
+        self.offload(move |shared| {
+            shared.read(|database| match Snapshot::find(shared, database, run)? {
+                Some(found) => found.frames(database, from, limit),
+                None => Ok(Vec::new()),
+            })
+        })
+    }
+
+    fn list(&self, query: RunQuery) -> BoxFuture<'_, StoreResult<Vec<RunHeader>>> {
+        self.offload(move |shared| shared.read(|database| list(shared, database, &query)))
+    }
+
+    fn stopped_cleanly(&self) -> bool {
+        self.shared.clean
+    }
+
+    fn failure(&self) -> Option<String> {
+        match &self.shared.lock().phase {
+            Phase::Failed(reason) => Some(reason.clone()),
+            Phase::Open | Phase::Closing { .. } | Phase::Closed => None,
+        }
+    }
+
+    fn check(&self) -> BoxFuture<'_, StoreResult<()>> {
+        self.offload(|shared| shared.read(|database| check(shared, database)))
+    }
+
+    fn close(&self) -> BoxFuture<'_, StoreResult<()>> {
+        self.shared.begin_close(true);
+        let mut closed = self.shared.closed.subscribe();
+        Box::pin(async move {
+            let outcome = closed.wait_for(Option::is_some).await;
+            let outcome = outcome.expect("this handle keeps the sender alive");
+            outcome.clone().expect("it was waited for")
+        })
+    }
+}
+
+/// Merges runs in memory with ended ones in the database, newest first.
+fn list(shared: &Shared, database: &Database, query: &RunQuery) -> StoreResult<Vec<RunHeader>> {
+    // The database first: a run that leaves memory meanwhile is found at least once.
+    let mut ended = Vec::new();
+    for found in reads::ended_runs(database, query) {
+        if ended.len() >= query.limit {
+            break;
+        }
+        let found = found?;
+        if query.matches(&found.header) {
+            ended.push(found.header);
+        }
+    }
+    let end = match query.after {
+        Some(after) => std::ops::Bound::Excluded(after),
+        None => std::ops::Bound::Unbounded,
+    };
+    let state = shared.lock();
+    let live = state
+        .table
+        .order
+        .range((std::ops::Bound::Unbounded, end))
+        .rev()
+        .map(|(_, run)| &state.table.runs[run].header)
+        .filter(|header| query.matches(header))
+        .take(query.limit)
+        .cloned();
+    let mut all: Vec<RunHeader> = live.collect();
+    drop(state);
+    all.extend(ended);
+    all.sort_by_key(|header| std::cmp::Reverse(header.position()));
+    all.dedup_by_key(|header| header.position());
+    all.truncate(query.limit);
+    Ok(all)
+}
+
+/// Checks what opening does not: that every ended run can be found both ways and is whole.
+fn check(shared: &Shared, database: &Database) -> StoreResult<()> {
+    if database.has_blobs()? {
+        return Err(corrupt(
+            "blobs".to_owned(),
+            "sled keeps pages in files of their own, which it never syncs",
+        ));
+    }
+    let query = RunQuery::default();
+    for found in reads::ended_runs(database, &query) {
+        let ended = found?;
+        let run = ended.header.run;
+        if !reads::is_ended(database, run)? {
+            return Err(corrupt(format!("the entry of {run}"), "it is missing"));
+        }
+        reads::segment_frames(database, run, 0, ended.frames, usize::MAX)?;
+    }
+    let live: Vec<(RunId, u64)> = {
+        let state = shared.lock();
+        let runs = state.table.runs.iter();
+        runs.map(|(run, live)| (*run, live.archived)).collect()
+    };
+    for (run, archived) in live {
+        reads::segment_frames(database, run, 0, archived, usize::MAX)?;
+    }
+    Ok(())
+}
