@@ -44,7 +44,8 @@ pub(crate) enum Phase {
 struct State {
     phase: Phase,
     /// Calls that were polled and have not been given their outcome yet.
-    calls: HashMap<StepId, Waiting>,
+    /// Boxed, because a table keeps room for more entries than it has.
+    calls: HashMap<StepId, Box<Waiting>>,
     /// Calls that were polled and dropped, whose outcome may still come up.
     dropped: HashSet<StepId>,
     /// What the journal says about calls without an outcome: failed attempts, set timers.
@@ -175,7 +176,7 @@ impl RunCore {
     ) {
         self.state().calls.insert(
             id,
-            Waiting {
+            Box::new(Waiting {
                 view: WaitingCall {
                     id,
                     kind,
@@ -186,7 +187,7 @@ impl RunCore {
                 waker: waker.clone(),
                 delivered: None,
                 handed_in: false,
-            },
+            }),
         );
     }
 

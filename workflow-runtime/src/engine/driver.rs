@@ -434,6 +434,13 @@ impl Driver {
         }
     }
 
+    /// The run only waits: it gives up its right to be active, and memory it may not need for days.
+    fn rest(&mut self) {
+        self.permit = Permit::Released;
+        self.commits.shrink_to_fit();
+        self.durable.shrink_to_fit();
+    }
+
     /// Gets or keeps the right to be active.
     fn poll_permit(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         loop {
@@ -495,7 +502,7 @@ impl Future for Driver {
                 Next::Exit(exit) => return Poll::Ready(exit),
                 Next::Wait => {
                     if this.core.bodies() == 0 && this.commits.is_empty() {
-                        this.permit = Permit::Released;
+                        this.rest();
                     }
                     return Poll::Pending;
                 }

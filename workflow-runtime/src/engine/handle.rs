@@ -4,7 +4,8 @@ use std::fmt;
 use std::marker::PhantomData;
 use std::sync::Arc;
 
-use super::{EngineError, Progress, RunEntry, RunError, Shared, inspect};
+use super::progress::Progress;
+use super::{EngineError, RunEntry, RunError, Shared, inspect};
 use crate::call::Workflow;
 use crate::call::returns::Decoded;
 use crate::error::Error;
@@ -142,16 +143,12 @@ impl<W: Workflow> RunHandle<W> {
         // A run that was taken up again has a newer entry than this handle.
         let entry = self.shared.entry(self.run).or_else(|| self.entry.clone());
         if let Some(entry) = entry {
-            let mut progress = entry.progress.subscribe();
-            let settled = progress
-                .wait_for(|p| !matches!(p, Progress::Creating | Progress::Active))
-                .await
-                .map(|progress| progress.clone());
-            match settled {
-                Ok(Progress::Ended(end)) => return Ok(Ok(end)),
-                Ok(Progress::Stopped(reason)) => return Err(EngineError::Stopped(reason)),
-                // Parked once; by now it may have been taken up and ended elsewhere.
-                Ok(_) | Err(_) => {}
+            let settled = |p: &Progress| !matches!(p, Progress::Creating | Progress::Active);
+            match entry.progress.wait_for(settled).await {
+                Progress::Ended(end) => return Ok(Ok(end)),
+                Progress::Stopped(reason) => return Err(EngineError::Stopped(reason.into())),
+                // Parked once; by now it may have been taken up again and have ended.
+                Progress::Creating | Progress::Active | Progress::Parked => {}
             }
         }
         let header = header(&self.shared, self.run).await?;

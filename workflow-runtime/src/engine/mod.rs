@@ -11,6 +11,7 @@ mod driver;
 mod error;
 mod handle;
 mod inspect;
+mod progress;
 mod registry;
 pub(crate) mod resources;
 mod shutdown;
@@ -26,15 +27,15 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use tokio::sync::{Notify, Semaphore, watch};
+use tokio::sync::{Notify, Semaphore};
 use tokio::task::AbortHandle;
 
 use self::core::{Phase, RunCore};
+use self::progress::{Progress, Tracker};
 use crate::call::{Workflow, WorkflowCall};
 use crate::ids::RunId;
 use crate::journal::AuditKey;
 use crate::payload::Payloads;
-use crate::replay::End;
 use crate::store::{Durability, Store};
 
 pub use builder::EngineBuilder;
@@ -123,37 +124,18 @@ pub(crate) struct Config {
 
 /// A run that this engine has in memory.
 pub(crate) struct RunEntry {
-    progress: watch::Sender<Progress>,
+    progress: Tracker,
     core: Mutex<Option<Arc<RunCore>>>,
     task: Mutex<Option<AbortHandle>>,
-}
-
-/// How far a run in memory is.
-#[derive(Debug, Clone)]
-pub(crate) enum Progress {
-    /// It is being created.
-    Creating,
-    /// It runs, waits or is queued.
-    Active,
-    /// It ended.
-    Ended(End),
-    /// It is parked.
-    Parked,
-    /// This engine no longer drives it.
-    Stopped(String),
 }
 
 impl RunEntry {
     fn new(progress: Progress) -> Arc<Self> {
         Arc::new(Self {
-            progress: watch::Sender::new(progress),
+            progress: Tracker::new(progress),
             core: Mutex::new(None),
             task: Mutex::new(None),
         })
-    }
-
-    fn set(&self, progress: Progress) {
-        self.progress.send_replace(progress);
     }
 
     fn set_core(&self, core: Arc<RunCore>) {
@@ -206,7 +188,7 @@ impl Shared {
             }
         }
         *entry.core.lock().unwrap_or_else(PoisonError::into_inner) = None;
-        entry.set(progress);
+        entry.progress.set(progress);
         self.left.notify_waiters();
     }
 
@@ -216,7 +198,7 @@ impl Shared {
         let entries: Vec<_> = self.runs().drain().collect();
         for (_, entry) in entries {
             entry.abort();
-            entry.set(Progress::Stopped(reason.to_owned()));
+            entry.progress.set(Progress::Stopped(reason.into()));
         }
         self.left.notify_waiters();
     }

@@ -3,7 +3,8 @@
 use std::future::IntoFuture;
 use std::sync::Arc;
 
-use super::{EngineError, Progress, RunEntry, RunHandle, Shared, task};
+use super::progress::Progress;
+use super::{EngineError, RunEntry, RunHandle, Shared, task};
 use crate::call::args::NamedWorkflowArgs;
 use crate::call::{Workflow, WorkflowCall, WorkflowDefinition};
 use crate::clock::wall_clock;
@@ -131,10 +132,8 @@ impl<W: Workflow> Start<W> {
             let existing = match known {
                 // Another start of the same key is under way, or the run is in memory.
                 Some(known) => {
-                    let mut progress = known.progress.subscribe();
-                    let _ = progress
-                        .wait_for(|progress| !matches!(progress, Progress::Creating))
-                        .await;
+                    let created = |progress: &Progress| !matches!(progress, Progress::Creating);
+                    known.progress.wait_for(created).await;
                     match shared.store.header(run).await? {
                         Some(header) => header,
                         None => continue, // that start failed: try ourselves

@@ -10,17 +10,24 @@ use tokio::sync::oneshot;
 
 use super::core::{Phase, RunCore};
 use super::driver::{Driver, Exit};
+use super::progress::Progress;
 use super::start::Prepared;
 use super::writer::Writer;
-use super::{EngineError, Progress, RunEntry, Shared};
+use super::{EngineError, RunEntry, Shared};
 use crate::clock::{Timestamp, wall_clock};
 use crate::context::WorkflowMetadata;
 use crate::ids::{DERIVATION_VERSION, RunId, StepId};
 use crate::journal::{self, Chain, RunStarted};
 use crate::replay::{Delivery, History, Known};
-use crate::store::{Creation, Epoch, ParkReason, Parking, RunHeader, RunState, StoreError};
+use crate::store::{
+    BoxFuture, Creation, Epoch, ParkReason, Parking, RunHeader, RunState, StoreError,
+};
 
 type Created = Result<Option<RunHeader>, EngineError>;
+
+/// A run that is owned and ready to be driven, or how it went instead. Boxed: a task keeps the
+/// largest of its moments for life, and this one is over soon.
+type Beginning = BoxFuture<'static, Result<Box<Begun>, Progress>>;
 
 /// Creates a run in a task of its own. `Some` if a run of that id is in the store already.
 pub(super) async fn create(
@@ -30,33 +37,31 @@ pub(super) async fn create(
 ) -> Created {
     let (answer, created) = oneshot::channel();
     let run = prepared.new.header.run;
-    spawn(shared, run, entry, |shared, entry| {
-        create_and_drive(shared, entry, prepared, answer)
-    });
+    let beginning = begin_new(shared.clone(), entry.clone(), prepared, answer);
+    spawn(shared, run, entry, Box::pin(beginning));
     created
         .await
         .unwrap_or_else(|_| Err(EngineError::Stopped("it was dropped".into())))
 }
 
-async fn create_and_drive(
+async fn begin_new(
     shared: Arc<Shared>,
     entry: Arc<RunEntry>,
     prepared: Prepared,
     answer: oneshot::Sender<Created>,
-) -> Progress {
+) -> Result<Box<Begun>, Progress> {
     let Prepared {
         new,
         started,
         chain,
     } = prepared;
     let created_at = new.header.created_at;
-    let refused = Progress::Stopped("it was not created".into());
+    let refused = Err(Progress::Stopped("it was not created".into()));
     match shared.store.create(new).await {
         Ok(Creation::Created(epoch)) => {
-            entry.set(Progress::Active);
+            entry.progress.set(Progress::Active);
             let _ = answer.send(Ok(None));
-            let begun = Begun::fresh(started, created_at, epoch, chain);
-            begun.drive(&shared, &entry).await
+            Ok(Box::new(Begun::fresh(started, created_at, epoch, chain)))
         }
         Ok(Creation::Exists(header)) => {
             let _ = answer.send(Ok(Some(*header)));
@@ -118,24 +123,16 @@ fn take_up(shared: &Arc<Shared>, run: RunId, after_crash: bool) {
         }
         runs.insert(run, entry.clone());
     }
-    spawn(shared, run, &entry, |shared, entry| async move {
-        match claim(&shared, run, after_crash).await {
-            Ok(begun) => begun.drive(&shared, &entry).await,
-            Err(progress) => progress,
-        }
-    });
+    spawn(
+        shared,
+        run,
+        &entry,
+        Box::pin(claim(shared.clone(), run, after_crash)),
+    );
 }
 
-/// Runs a task that ends in a progress, and files it; also when the task is aborted or panics.
-fn spawn<F>(
-    shared: &Arc<Shared>,
-    run: RunId,
-    entry: &Arc<RunEntry>,
-    work: impl FnOnce(Arc<Shared>, Arc<RunEntry>) -> F,
-) where
-    F: Future<Output = Progress> + Send + 'static,
-{
-    let work = work(shared.clone(), entry.clone());
+/// Runs a run's task, and files how it went; also when the task is aborted or panics.
+fn spawn(shared: &Arc<Shared>, run: RunId, entry: &Arc<RunEntry>, beginning: Beginning) {
     let mut filing = Filing {
         shared: shared.clone(),
         entry: entry.clone(),
@@ -145,10 +142,45 @@ fn spawn<F>(
     // Without tokio's budget: a poll that is cut short in the middle would look like a wake-up of
     // the workflow's own, for ever.
     let task = tokio::spawn(tokio::task::unconstrained(async move {
-        filing.progress = Some(work.await);
+        let progress = match beginning.await {
+            Ok(begun) => drive(begun, &filing.shared, &filing.entry).await,
+            Err(progress) => progress,
+        };
+        filing.progress = Some(progress);
         drop(filing);
     }));
     entry.set_task(task.abort_handle());
+}
+
+/// Drives a run until it ends or cannot go on, and makes how it went durable.
+///
+/// Not an `async fn`: what the run began with is gone before the first wait.
+fn drive(
+    begun: Box<Begun>,
+    shared: &Arc<Shared>,
+    entry: &RunEntry,
+) -> impl Future<Output = Progress> + Send + use<> {
+    let (run, epoch) = (begun.chain.run(), begun.epoch);
+    let driver = begun.into_driver(shared, entry).map(Box::new);
+    let shared = shared.clone();
+    async move {
+        let exit = match driver {
+            Ok(driver) => driver.await,
+            Err((reason, report)) => Exit::Park(parking(reason, report)),
+        };
+        match exit {
+            Exit::Ended(end) => {
+                tracing::debug!(%run, "run ended");
+                Progress::Ended(end)
+            }
+            Exit::Park(parking) => Box::pin(park(shared, run, epoch, parking)).await,
+            Exit::StoreFailed(error) => {
+                tracing::error!(%run, %error, "the store stopped acknowledging");
+                Progress::Stopped(error.to_string().into())
+            }
+            Exit::Left => Progress::Stopped("the engine was shut down".into()),
+        }
+    }
 }
 
 struct Filing {
@@ -167,11 +199,11 @@ impl Drop for Filing {
 }
 
 /// Claims a stored run and reads its journal as history.
-async fn claim(shared: &Shared, run: RunId, after_crash: bool) -> Result<Begun, Progress> {
-    let stopped = |error: StoreError| Progress::Stopped(error.to_string());
+async fn claim(shared: Arc<Shared>, run: RunId, after_crash: bool) -> Result<Box<Begun>, Progress> {
+    let stopped = |error: StoreError| Progress::Stopped(error.to_string().into());
     let claim = match shared.store.claim(run).await {
         Ok(Some(claim)) => claim,
-        Ok(None) => return Err(Progress::Stopped(format!("{run} is gone"))),
+        Ok(None) => return Err(Progress::Stopped(format!("{run} is gone").into())),
         Err(error) => return Err(stopped(error)),
     };
     if let RunState::Parked(_) = claim.header.state {
@@ -209,7 +241,7 @@ async fn claim(shared: &Shared, run: RunId, after_crash: bool) -> Result<Begun, 
             )),
         });
     match read {
-        Ok((history, chain)) => Ok(Begun {
+        Ok((history, chain)) => Ok(Box::new(Begun {
             started: history.started,
             started_at: history.started_at,
             epoch: claim.epoch,
@@ -219,8 +251,8 @@ async fn claim(shared: &Shared, run: RunId, after_crash: bool) -> Result<Begun, 
             last_time: history.last_time,
             phase: Phase::Replaying,
             after_crash,
-        }),
-        Err((reason, report)) => Err(park(shared, run, claim.epoch, reason, report).await),
+        })),
+        Err((reason, report)) => Err(park(shared, run, claim.epoch, parking(reason, report)).await),
     }
 }
 
@@ -249,26 +281,6 @@ impl Begun {
             last_time: created_at,
             phase: Phase::Live,
             after_crash: false,
-        }
-    }
-
-    async fn drive(self, shared: &Arc<Shared>, entry: &RunEntry) -> Progress {
-        let (run, epoch) = (self.chain.run(), self.epoch);
-        let driver = match self.into_driver(shared, entry) {
-            Ok(driver) => driver,
-            Err((reason, report)) => return park(shared, run, epoch, reason, report).await,
-        };
-        match driver.await {
-            Exit::Ended(end) => {
-                tracing::debug!(%run, "run ended");
-                Progress::Ended(end)
-            }
-            Exit::Park(parking) => file_parking(shared, run, epoch, parking).await,
-            Exit::StoreFailed(error) => {
-                tracing::error!(%run, %error, "the store stopped acknowledging");
-                Progress::Stopped(error.to_string())
-            }
-            Exit::Left => Progress::Stopped("the engine was shut down".into()),
         }
     }
 
@@ -329,26 +341,19 @@ impl Begun {
     }
 }
 
-async fn park(
-    shared: &Shared,
-    run: RunId,
-    epoch: Epoch,
-    reason: ParkReason,
-    report: String,
-) -> Progress {
-    let parking = Parking {
+fn parking(reason: ParkReason, report: String) -> Parking {
+    Parking {
         reason,
         at: wall_clock(),
         report: report.into(),
         detail: None,
-    };
-    file_parking(shared, run, epoch, parking).await
+    }
 }
 
-async fn file_parking(shared: &Shared, run: RunId, epoch: Epoch, parking: Parking) -> Progress {
+async fn park(shared: Arc<Shared>, run: RunId, epoch: Epoch, parking: Parking) -> Progress {
     tracing::error!(%run, reason = ?parking.reason, "run parked: {}", parking.report);
     match shared.store.park(run, epoch, Some(parking)).await {
         Ok(()) => Progress::Parked,
-        Err(error) => Progress::Stopped(error.to_string()),
+        Err(error) => Progress::Stopped(error.to_string().into()),
     }
 }
