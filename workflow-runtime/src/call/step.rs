@@ -70,7 +70,8 @@ enum Home {
     Run {
         scope: Arc<Scope>,
         id: StepId,
-        keyed: bool,
+        /// Which un-keyed call of its name it is; `None` if it has a key.
+        occurrence: Option<u64>,
         called_at: Timestamp,
     },
     /// Outside any run.
@@ -197,12 +198,15 @@ impl Home {
             Ambient::Outside => return Self::Nowhere,
         };
         match key {
-            None => Self::Run {
-                id: scope.claim(CallKind::Step, name),
-                keyed: false,
-                called_at: scope.core().now(),
-                scope,
-            },
+            None => {
+                let (id, occurrence) = scope.claim(CallKind::Step, name);
+                Self::Run {
+                    id,
+                    occurrence: Some(occurrence),
+                    called_at: scope.core().now(),
+                    scope,
+                }
+            }
             Some(key) => Self::with_key(scope, name, &key, site),
         }
     }
@@ -219,7 +223,7 @@ impl Home {
         match scope.claim_key(CallKind::Step, name, key.as_str(), site) {
             Ok(id) => Self::Run {
                 id,
-                keyed: true,
+                occurrence: None,
                 called_at: scope.core().now(),
                 scope,
             },
@@ -278,10 +282,13 @@ impl<'step, R> StepCall<'step, R> {
     /// Identifies this call by a business key instead of by how many calls of the step stand
     /// before it: for loops over items that may be reordered.
     pub fn key(mut self, key: impl Into<Key>) -> Self {
-        if let Home::Run { scope, keyed, .. } = &self.home {
+        if let Home::Run {
+            scope, occurrence, ..
+        } = &self.home
+        {
             let name = self.definition.name;
-            if !keyed {
-                scope.unclaim(CallKind::Step, name);
+            if let Some(occurrence) = *occurrence {
+                scope.unclaim(CallKind::Step, name, occurrence);
             }
             self.home = Home::with_key(scope.clone(), name, &key.into(), self.site);
         }
@@ -312,11 +319,11 @@ impl<'step, R> StepCall<'step, R> {
     pub fn direct(self) -> Direct<'step, R> {
         if let Home::Run {
             scope,
-            keyed: false,
+            occurrence: Some(occurrence),
             ..
         } = &self.home
         {
-            scope.unclaim(CallKind::Step, self.definition.name);
+            scope.unclaim(CallKind::Step, self.definition.name, *occurrence);
         }
         Direct {
             call: self,

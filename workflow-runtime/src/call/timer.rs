@@ -72,7 +72,7 @@ impl Sleep {
             until,
             site: Location::caller(),
             made_in: current_scope().map(|scope| {
-                let id = scope.claim(CallKind::Timer, TIMER);
+                let (id, _) = scope.claim(CallKind::Timer, TIMER);
                 (scope, id)
             }),
             state: State::Made,

@@ -123,8 +123,8 @@ impl Scope {
         })
     }
 
-    /// Claims the id of the next un-keyed call of a name.
-    pub(crate) fn claim(&self, kind: CallKind, name: &'static str) -> StepId {
+    /// Claims the id of the next un-keyed call of a name, and says which occurrence it is.
+    pub(crate) fn claim(&self, kind: CallKind, name: &'static str) -> (StepId, u64) {
         let occurrence = {
             let mut claims = self.claims();
             match claims
@@ -139,18 +139,20 @@ impl Scope {
                 }
             }
         };
-        self.derive(kind, name, Discriminator::Occurrence(occurrence))
+        let id = self.derive(kind, name, Discriminator::Occurrence(occurrence));
+        (id, occurrence)
     }
 
-    /// Gives the last occurrence of a name back, because the call chose a key instead.
-    pub(crate) fn unclaim(&self, kind: CallKind, name: &'static str) {
+    /// Gives an occurrence back, because the call chose a key instead. If others of the name
+    /// were made since, it stays taken: giving it back would make two ids equal.
+    pub(crate) fn unclaim(&self, kind: CallKind, name: &'static str, occurrence: u64) {
         let mut claims = self.claims();
         if let Some((_, _, next)) = claims
             .calls
             .iter_mut()
-            .find(|(k, n, _)| *k == kind && *n == name)
+            .find(|(k, n, next)| *k == kind && *n == name && *next == occurrence + 1)
         {
-            *next = next.saturating_sub(1);
+            *next = occurrence;
         }
     }
 
