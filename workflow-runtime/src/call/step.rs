@@ -280,18 +280,26 @@ fn refuse_away_from_home(scope: &Scope, kind: CallKind, name: &str, site: &Locat
 
 impl<'step, R> StepCall<'step, R> {
     /// Identifies this call by a business key instead of by how many calls of the step stand
-    /// before it: for loops over items that may be reordered.
+    /// before it: for loops over items that may be reordered. It replaces an earlier key.
     pub fn key(mut self, key: impl Into<Key>) -> Self {
-        if let Home::Run {
-            scope, occurrence, ..
-        } = &self.home
-        {
-            let name = self.definition.name;
-            if let Some(occurrence) = *occurrence {
-                scope.unclaim(CallKind::Step, name, occurrence);
+        let name = self.definition.name;
+        let scope = match &self.home {
+            Home::Run {
+                scope,
+                id,
+                occurrence,
+                ..
+            } => {
+                match *occurrence {
+                    Some(occurrence) => scope.unclaim(CallKind::Step, name, occurrence),
+                    None => scope.unclaim_key(*id),
+                }
+                scope.clone()
             }
-            self.home = Home::with_key(scope.clone(), name, &key.into(), self.site);
-        }
+            Home::BadKey(scope, _) => scope.clone(),
+            Home::Nowhere | Home::InStep(_) => return self,
+        };
+        self.home = Home::with_key(scope, name, &key.into(), self.site);
         self
     }
 

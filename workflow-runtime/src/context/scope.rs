@@ -6,6 +6,7 @@
 //! future happens to be polled first. It never looks at inputs.
 
 use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 use std::fmt::Write as _;
 use std::future::Future;
 use std::panic::Location;
@@ -165,10 +166,18 @@ impl Scope {
         site: &'static Location<'static>,
     ) -> Result<StepId, &'static Location<'static>> {
         let id = self.derive(kind, name, Discriminator::Key(key));
-        match self.claims().keyed.insert(id, site) {
-            None => Ok(id),
-            Some(first) => Err(first),
+        match self.claims().keyed.entry(id) {
+            Entry::Vacant(free) => {
+                free.insert(site);
+                Ok(id)
+            }
+            Entry::Occupied(first) => Err(*first.get()),
         }
+    }
+
+    /// Gives a key back, because the call chose another one.
+    pub(crate) fn unclaim_key(&self, id: StepId) {
+        self.claims().keyed.remove(&id);
     }
 
     fn derive(&self, kind: CallKind, name: &str, which: Discriminator<'_>) -> StepId {
