@@ -147,8 +147,10 @@ impl<W: Workflow> RunHandle<W> {
             match entry.progress.wait_for(settled).await {
                 Progress::Ended(end) => return Ok(Ok(end)),
                 Progress::Stopped(reason) => return Err(EngineError::Stopped(reason.into())),
-                // Parked once; by now it may have been taken up again and have ended.
-                Progress::Creating | Progress::Active | Progress::Parked => {}
+                // Parked once; by now it may have been taken up again and have ended. Or this was
+                // the entry of a start that found the run in the store.
+                Progress::Creating | Progress::Active | Progress::Parked | Progress::NotCreated => {
+                }
             }
         }
         let header = header(&self.shared, self.run).await?;

@@ -20,6 +20,9 @@ pub(crate) enum Progress {
     Ended(End),
     /// It is parked.
     Parked,
+    /// It was not created: a run of that id is in the store, or the store failed. The store knows
+    /// how it stands.
+    NotCreated,
     /// This engine no longer drives it.
     Stopped(Box<str>),
 }

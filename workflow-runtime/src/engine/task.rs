@@ -56,7 +56,6 @@ async fn begin_new(
         chain,
     } = prepared;
     let created_at = new.header.created_at;
-    let refused = Err(Progress::Stopped("it was not created".into()));
     match shared.store.create(new).await {
         Ok(Creation::Created(epoch)) => {
             entry.progress.set(Progress::Active);
@@ -65,11 +64,11 @@ async fn begin_new(
         }
         Ok(Creation::Exists(header)) => {
             let _ = answer.send(Ok(Some(*header)));
-            refused
+            Err(Progress::NotCreated)
         }
         Err(error) => {
             let _ = answer.send(Err(error.into()));
-            refused
+            Err(Progress::NotCreated)
         }
     }
 }
