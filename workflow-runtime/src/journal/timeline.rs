@@ -83,7 +83,8 @@ impl fmt::Display for Event {
             Self::RunRecovered(recovered) => {
                 write!(
                     f,
-                    "⚡ process died here; a new one replayed {} and runs again what was in flight:",
+                    "⚡ {:<16} {} replayed; again:",
+                    "process died",
                     Count(recovered.replayed, "outcome")
                 )?;
                 recovered
