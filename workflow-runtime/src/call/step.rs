@@ -31,6 +31,7 @@ use crate::engine::signal::CallWaker;
 use crate::engine::timers::Deadline;
 use crate::error::Error;
 use crate::ids::{CallKind, RunId, StepId};
+use crate::journal::Outcome;
 use crate::key::Key;
 use crate::payload::Payloads;
 use crate::replay::Known;
@@ -112,6 +113,7 @@ struct Running<'step, R> {
     deadline: Option<Deadline>,
     timed_out: bool,
     began_at: Timestamp,
+    span: tracing::Span,
     _counted: Counted,
 }
 
@@ -570,6 +572,9 @@ impl<'step, R> StepCall<'step, R> {
             deadline,
             timed_out: false,
             began_at,
+            span: tracing::info_span!(
+                "step", run = %core.run(), step = %id, name = self.definition.name, attempt
+            ),
             _counted: counted,
         }))
     }
@@ -585,12 +590,20 @@ impl<'step, R> StepCall<'step, R> {
             end,
             &core.services.payloads,
         );
+        let (run, step, name) = (core.run(), made.id, self.definition.name);
         let now = match settled {
             Settled::Retry { event, at } => {
+                tracing::warn!(
+                    %run, %step, name, attempt = made.attempt, next_at = %at, "attempt failed"
+                );
                 core.annotate(event);
                 back_off(core, at, cx.waker())
             }
             Settled::Done { outcome, decoded } => {
+                let ok = matches!(outcome, Outcome::Ok(_));
+                tracing::debug!(
+                    %run, %step, name, attempt = made.attempt, ok, replayed = false, "step executed"
+                );
                 let limit = core.services.config.kept_input_limit;
                 let input = self.body.encode_input(&core.services.payloads, limit);
                 let event = made.completed(self.definition.name, self.site, input, outcome);
@@ -636,6 +649,7 @@ impl<R> Running<'_, R> {
         let waker = Waker::from(self.waker.clone());
         let polled = catch_unwind(AssertUnwindSafe(|| {
             let _entered = enter(Ambient::Step(self.context.clone()));
+            let _span = self.span.enter();
             self.future.as_mut().poll(&mut Context::from_waker(&waker))
         }));
         let end = match polled {

@@ -75,6 +75,7 @@ pub(crate) struct Driver {
     started: bool,
     warned_idle: bool,
     warned_foreign: bool,
+    span: tracing::Span,
 }
 
 /// The right to be active, among a limited number of runs.
@@ -108,7 +109,12 @@ impl Driver {
         if recorded.is_empty() {
             core.stop_repeating();
         }
+        let identity = core.identity();
+        let span = tracing::info_span!(
+            "run", run = %identity.run_id, workflow = &*identity.workflow_name
+        );
         Self {
+            span,
             workflow_waker: core.signal.clone().into(),
             workflow: Some(workflow),
             core,
@@ -474,6 +480,8 @@ impl Future for Driver {
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Exit> {
         let this = self.get_mut();
+        let span = this.span.clone();
+        let _entered = span.enter();
         this.core.signal.set_task(cx.waker());
         if this.core.is_closing() && !this.started {
             return Poll::Ready(Exit::Left);
