@@ -13,7 +13,7 @@
 use proc_macro2::TokenStream;
 use quote::quote;
 use syn::punctuated::Punctuated;
-use syn::{Attribute, Meta, Token};
+use syn::{Attribute, Meta, Path, Token};
 
 /// Attributes that describe the function to its callers.
 const DESCRIPTIVE: &[&str] = &["deprecated", "doc", "inline", "must_use", "cold"];
@@ -63,8 +63,9 @@ impl Attributes {
     }
 
     fn place(&mut self, attribute: Attribute) {
-        let name = last_segment(&attribute);
-        let plain = attribute.path().get_ident().is_some();
+        let path = named(&attribute);
+        let name = last_segment(&path);
+        let plain = path.get_ident().is_some();
         if let Some((_, reason)) = REFUSED.iter().find(|(refused, _)| name == *refused) {
             self.refused.push((attribute, reason));
         } else if plain && name == "track_caller" {
@@ -119,12 +120,20 @@ fn allow_for_expect(attribute: &Attribute) -> TokenStream {
     }
 }
 
-/// The last segment of an attribute's path: `test` for `#[tokio::test]`.
-fn last_segment(attribute: &Attribute) -> String {
-    let mut segments = attribute.path().segments.iter();
-    segments
-        .next_back()
-        .map_or_else(String::new, |segment| segment.ident.to_string())
+/// What an attribute is: for `#[unsafe(no_mangle)]` that is `no_mangle`.
+pub(crate) fn named(attribute: &Attribute) -> Path {
+    if attribute.path().is_ident("unsafe")
+        && let Ok(inner) = attribute.parse_args::<Meta>()
+    {
+        return inner.path().clone();
+    }
+    attribute.path().clone()
+}
+
+/// The last segment of a path: `test` for `tokio::test`.
+fn last_segment(path: &Path) -> String {
+    let last = path.segments.last();
+    last.map_or_else(String::new, |segment| segment.ident.to_string())
 }
 
 /// Says whether a `cfg_attr` holds nothing but what goes on the outer function.

@@ -6,7 +6,8 @@
 //! - a free function: no `self`;
 //! - a plain `async fn`: not `const`, `unsafe`, `extern` or variadic;
 //! - at most [`MAX_ARGUMENTS`] arguments, no `&mut`, no `cfg` on one of them;
-//! - an owned, nameable return type: no borrow, no `impl Trait`, no bare type parameter;
+//! - an owned, nameable return type: no borrow, no `impl Trait`, no bare type parameter
+//!   or projection of one;
 //! - no `Option<Option<_>>` in what is read back from the journal;
 //! - no name of a primitive type, because of the type that bears the function's name;
 //! - no attribute that belongs to a function which is called by its symbol.
@@ -25,6 +26,7 @@ use quote::ToTokens;
 use syn::{ReturnType, Safety, Type};
 
 use crate::args::{StepOptions, WorkflowOptions};
+use crate::attributes::named;
 use crate::determinism;
 use crate::diagnostics::{Diagnostics, Place};
 use crate::model::{Function, Param, ParamKind};
@@ -156,7 +158,7 @@ impl Check<'_> {
 
     fn attributes(&self) {
         for (attribute, reason) in &self.function.attributes.refused {
-            let path = attribute.path().to_token_stream().to_string();
+            let path = named(attribute).to_token_stream().to_string();
             let path = path.replace(' ', "");
             let message = format!("`#[{path}]` cannot stand on a {}: {reason}", self.what);
             self.diagnostics.on(Place::Inside, attribute, message);
@@ -284,19 +286,23 @@ impl Check<'_> {
                 format!("a {what} cannot return `impl Trait`: its outcome is read back from the journal by its type; name the type"),
             );
         }
-        if self.is_type_parameter(ty) {
+        if self.depends_on_the_caller(ty) {
             self.refuse(
                 ty,
-                format!("a {what} cannot return a bare type parameter: whether it can fail must be known from the type; return `Result<{0}, E>` or a wrapper around `{0}`", ty.to_token_stream()),
+                format!("a {what} cannot return a bare type parameter: whether it can fail must be known here, and only the caller knows the type; return a `Result` or another type around it"),
             );
         }
         self.no_nested_option(ty);
     }
 
-    fn is_type_parameter(&self, ty: &Type) -> bool {
+    /// `T`, `T::Output` and `<T as Trait>::Output`: types that are known only at the call.
+    fn depends_on_the_caller(&self, ty: &Type) -> bool {
         let Type::Path(path) = ty else { return false };
-        let mut params = self.function.sig.generics.type_params();
-        params.any(|param| path.path.is_ident(&param.ident))
+        let generics = &self.function.sig.generics;
+        let first = path.path.segments.first();
+        let mut params = generics.type_params();
+        let named = params.any(|param| first.is_some_and(|first| first.ident == param.ident));
+        named || (path.qself.is_some() && !generics.params.is_empty())
     }
 
     fn no_nested_option(&self, ty: &Type) {

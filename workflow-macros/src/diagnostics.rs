@@ -5,7 +5,7 @@
 
 use std::cell::RefCell;
 
-use proc_macro2::{Span, TokenStream};
+use proc_macro2::TokenStream;
 use quote::ToTokens;
 
 /// Where a mistake was found, which decides what can still be emitted beside it.
@@ -37,11 +37,6 @@ impl Diagnostics {
     /// Records a mistake on the tokens that make it.
     pub(crate) fn on(&self, place: Place, tokens: impl ToTokens, message: impl std::fmt::Display) {
         self.push(place, syn::Error::new_spanned(tokens, message));
-    }
-
-    /// Records a mistake on a span.
-    pub(crate) fn at(&self, place: Place, span: Span, message: impl std::fmt::Display) {
-        self.push(place, syn::Error::new(span, message));
     }
 
     /// Records a mistake that the parser found.
@@ -87,8 +82,8 @@ mod tests {
     #[test]
     fn every_mistake_is_reported_in_the_order_it_was_found() {
         let diagnostics = Diagnostics::default();
-        diagnostics.at(Place::Inside, Span::call_site(), "first");
-        diagnostics.at(Place::Inside, Span::call_site(), "second");
+        diagnostics.on(Place::Inside, quote::quote!(x), "first");
+        diagnostics.on(Place::Inside, quote::quote!(x), "second");
         let findings = diagnostics.finish();
         let text = findings.messages.to_string();
         assert!(findings.signature_is_sound);
@@ -98,8 +93,8 @@ mod tests {
     #[test]
     fn one_mistake_in_the_signature_makes_it_unsound() {
         let diagnostics = Diagnostics::default();
-        diagnostics.at(Place::Inside, Span::call_site(), "body");
-        diagnostics.at(Place::Signature, Span::call_site(), "signature");
+        diagnostics.on(Place::Inside, quote::quote!(x), "body");
+        diagnostics.on(Place::Signature, quote::quote!(x), "signature");
         assert!(!diagnostics.finish().signature_is_sound);
     }
 
@@ -107,6 +102,6 @@ mod tests {
     #[should_panic(expected = "never reported")]
     fn mistakes_that_nobody_reads_are_a_bug() {
         let diagnostics = Diagnostics::default();
-        diagnostics.at(Place::Inside, Span::call_site(), "lost");
+        diagnostics.on(Place::Inside, quote::quote!(x), "lost");
     }
 }

@@ -36,6 +36,9 @@ pub(crate) fn range(text: &str) -> Result<(u64, u64), String> {
         let fixed = single(text)?;
         return Ok((fixed, fixed));
     };
+    if first.is_empty() || longest.is_empty() {
+        return Err("a range has two ends".into());
+    }
     let (first, longest) = (single(first)?, single(longest)?);
     if first > longest {
         return Err("the first wait is longer than the longest".into());

@@ -9,12 +9,15 @@ use quote::{quote, quote_spanned};
 use syn::{Safety, Signature, Type};
 
 use crate::args::{StepOptions, WorkflowOptions};
-use crate::expand::{body_function, door, marker, marker_name, outer_params, workflow};
+use crate::expand::{body_function, door, marker, marker_name, outer_params, step, workflow};
 use crate::model::{Function, Param};
 use crate::types::{self, Borrows};
 
 /// Stands in for a step with an unsound signature.
 pub(crate) fn step(function: &Function, options: &StepOptions) -> TokenStream {
+    if function.receiver.is_some() {
+        return as_written(function);
+    }
     let (span, door) = (function.span(), door(function, &options.runtime));
     let stub = match callable_type(function) {
         Some(ty) => outer(
@@ -28,23 +31,27 @@ pub(crate) fn step(function: &Function, options: &StepOptions) -> TokenStream {
     }
     let (name, cfg) = (marker_name(function), function.attributes.cfg());
     let marker = marker(function, &name);
+    let definition = step::definition(function, options, &door);
     quote_spanned! {span=>
         #stub
         #marker
         #cfg
         impl #name {
             #[doc(hidden)]
-            pub const NAME: &'static str = "";
+            pub const NAME: &'static ::core::primitive::str = "";
         }
         #cfg
         impl #door::Step for #name {
-            const DEFINITION: &'static #door::StepDefinition = ::core::unimplemented!();
+            const DEFINITION: &'static #door::StepDefinition = &#definition;
         }
     }
 }
 
 /// Stands in for a workflow with an unsound signature.
 pub(crate) fn workflow(function: &Function, options: &WorkflowOptions) -> TokenStream {
+    if function.receiver.is_some() {
+        return as_written(function);
+    }
     if options.inline.is_some() {
         return natural(function);
     }
@@ -54,6 +61,7 @@ pub(crate) fn workflow(function: &Function, options: &WorkflowOptions) -> TokenS
     let marker = marker(function, &name);
     let cfg = function.attributes.cfg();
     let output = callable_type(function).unwrap_or_else(|| syn::parse_quote!(()));
+    let definition = workflow::definition(function, options, &door);
     let (ok, error, _) = workflow::parts(&output, &door);
     quote_spanned! {span=>
         #outer
@@ -61,14 +69,14 @@ pub(crate) fn workflow(function: &Function, options: &WorkflowOptions) -> TokenS
         #cfg
         impl #name {
             #[doc(hidden)]
-            pub const NAME: &'static str = "";
+            pub const NAME: &'static ::core::primitive::str = "";
             #[doc(hidden)]
-            pub const VERSION: u32 = 1;
+            pub const VERSION: ::core::primitive::u32 = 1;
         }
         #cfg
         #[allow(unused, unreachable_code)]
         impl #door::Workflow for #name {
-            const DEFINITION: &'static #door::WorkflowDefinition = ::core::unimplemented!();
+            const DEFINITION: &'static #door::WorkflowDefinition = &#definition;
             type Input = ();
             type Output = #output;
             type Ok = #ok;
@@ -86,6 +94,16 @@ pub(crate) fn workflow(function: &Function, options: &WorkflowOptions) -> TokenS
             }
         }
     }
+}
+
+/// Gives back a function as it was, but `async`: a method, because nothing else can stand in
+/// the `impl` around it, and one that returns `impl Trait`, because only its body has that type.
+fn as_written(function: &Function) -> TokenStream {
+    let (attributes, vis) = (function.attributes.outer(), &function.vis);
+    let (beside, body) = (&function.attributes.body, &function.body);
+    let mut sig = function.sig.clone();
+    sig.asyncness.get_or_insert_default();
+    quote!(#attributes #(#beside)* #[allow(unused)] #vis #sig #body)
 }
 
 /// Gives back an item that is no function, unchanged.
@@ -110,15 +128,12 @@ fn outer(function: &Function, call: &TokenStream) -> TokenStream {
 /// The function as an async function of its own, for types that no call can bear.
 fn natural(function: &Function) -> TokenStream {
     let ty = function.returns();
-    let ty = match Borrows::of(&ty).any {
-        Some(_) if types::impl_trait(&ty).is_none() => types::with_static_lifetimes(&ty),
-        _ => ty,
-    };
-    stub(
-        function,
-        Some(quote_spanned!(function.span()=> async)),
-        &quote!(#ty),
-    )
+    if types::impl_trait(&ty).is_some() {
+        return as_written(function);
+    }
+    let ty = types::with_static_lifetimes(&ty);
+    let asyncness = quote_spanned!(function.span()=> async);
+    stub(function, Some(asyncness), &quote!(#ty))
 }
 
 fn stub(function: &Function, asyncness: Option<TokenStream>, returns: &TokenStream) -> TokenStream {
@@ -150,8 +165,7 @@ fn stub(function: &Function, asyncness: Option<TokenStream>, returns: &TokenStre
 /// The body as written, where the mistakes in the signature cannot cause others in it.
 fn body(function: &Function) -> Option<TokenStream> {
     let sig = &function.sig;
-    let keeps_meaning = function.receiver.is_none()
-        && sig.variadic.is_none()
+    let keeps_meaning = sig.variadic.is_none()
         && sig.constness.is_none()
         && matches!(sig.safety, Safety::Default)
         && Borrows::of(&function.returns()).any.is_none();

@@ -14,6 +14,8 @@ mod determinism;
 mod diagnostics;
 mod duration;
 mod expand;
+#[cfg(test)]
+mod expansions;
 mod fallback;
 mod lifetimes;
 mod model;

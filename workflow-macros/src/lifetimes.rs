@@ -66,14 +66,24 @@ impl Naming {
             return generics;
         }
         let lifetime = &self.lifetime;
+        let mut elsewhere = Vec::new();
         for param in &mut generics.params {
-            if let GenericParam::Lifetime(param) = param {
-                param.colon_token.get_or_insert_default();
-                param.bounds.push(lifetime.clone());
+            match param {
+                GenericParam::Lifetime(param) => {
+                    param.colon_token.get_or_insert_default();
+                    param.bounds.push(lifetime.clone());
+                }
+                // Beside the other bounds, wherever they are: clippy wants them in one place.
+                GenericParam::Type(param) if !param.bounds.is_empty() => {
+                    param
+                        .bounds
+                        .push(TypeParamBound::Lifetime(lifetime.clone()));
+                }
+                GenericParam::Type(param) => elsewhere.push(param.ident.clone()),
+                GenericParam::Const(_) => {}
             }
         }
-        let types: Vec<_> = generics.type_params().map(|p| p.ident.clone()).collect();
-        for ty in types {
+        for ty in elsewhere {
             let clause = generics.make_where_clause();
             clause.predicates.push(parse_quote!(#ty: #lifetime));
         }

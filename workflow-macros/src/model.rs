@@ -51,7 +51,7 @@ pub(crate) enum ParamKind {
     /// `#[resource]`: provided by the engine, absent from the call.
     Resource {
         /// The attribute, to point at.
-        attribute: Attribute,
+        attribute: Box<Attribute>,
         /// What is asked for; `None` when the type is neither `&T` nor `Arc<T>`.
         wanted: Option<Resource>,
     },
@@ -60,9 +60,9 @@ pub(crate) enum ParamKind {
 /// The type of a resource and how the body takes it.
 pub(crate) enum Resource {
     /// `&T`
-    Borrowed(Type),
+    Borrowed(Box<Type>),
     /// `Arc<T>`
-    Shared(Type),
+    Shared(Box<Type>),
 }
 
 impl Function {
@@ -138,7 +138,7 @@ impl Param {
         let ours = written.attrs.iter().position(is_resource);
         let kind = match ours.map(|index| written.attrs.remove(index)) {
             Some(attribute) => ParamKind::Resource {
-                attribute,
+                attribute: Box::new(attribute),
                 wanted: Resource::of(&written.ty),
             },
             None => ParamKind::Journaled,
@@ -154,6 +154,13 @@ impl Param {
         }
     }
 
+    /// The name as a token of ours, for a binding that the user does not see.
+    pub(crate) fn inner_name(&self) -> Ident {
+        let mut name = self.name.clone();
+        name.set_span(Span::mixed_site().located_at(name.span()));
+        name
+    }
+
     /// The name that reports show: the user's name for a plain binding, else its position.
     pub(crate) fn label(&self) -> String {
         syn::ext::IdentExt::unraw(&self.name).to_string()
@@ -164,7 +171,8 @@ impl Resource {
     fn of(ty: &Type) -> Option<Self> {
         match ty {
             Type::Reference(reference) if reference.mutability.is_none() => {
-                Some(Self::Borrowed(strip_parens(&reference.elem).clone()))
+                let inner = strip_parens(&reference.elem).clone();
+                Some(Self::Borrowed(Box::new(inner)))
             }
             Type::Path(path) => {
                 let last = path.path.segments.last()?;
@@ -173,7 +181,7 @@ impl Resource {
                 };
                 match generic.args.first()? {
                     GenericArgument::Type(inner) if last.ident == "Arc" => {
-                        Some(Self::Shared(inner.clone()))
+                        Some(Self::Shared(Box::new(inner.clone())))
                     }
                     _ => None,
                 }

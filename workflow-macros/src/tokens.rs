@@ -72,7 +72,10 @@ pub(crate) fn nested_item_end(tokens: &[TokenTree], at: usize) -> Option<usize> 
     Some(end + 1)
 }
 
-/// Builds a group like `like` around other tokens.
+/// Builds a group like `like` around other tokens, with its span.
+///
+/// A function whose block has the user's span counts as the user's own: only then does the
+/// compiler say that it is never used.
 pub(crate) fn regroup(like: &Group, stream: TokenStream) -> Group {
     let mut group = Group::new(like.delimiter(), stream);
     group.set_span(like.span());

@@ -50,6 +50,6 @@ fn main() {
     assert_eq!(name::<charge>(), "charge");
     assert_eq!((charge::NAME, checkout::NAME, checkout::VERSION), ("charge", "checkout", 1));
     assert_eq!(charge::DEFINITION.args, ["customer", "cents"]);
-    assert_eq!(charge::DEFINITION.line, 24);
+    assert_eq!(charge::DEFINITION.line, 23);
     let _call = || checkout(Order { customer: String::new(), total: 1 });
 }

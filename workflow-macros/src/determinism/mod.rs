@@ -109,10 +109,6 @@ impl Scan<'_> {
 
 /// Says what a path means in the light of the imports.
 fn judge(tokens: &[TokenTree], path: &Found, imports: &Imports) -> Option<&'static Kind> {
-    let first = &*path.segments[0];
-    if matches!(first, "crate" | "self" | "super" | "Self") {
-        return None;
-    }
     if path.segments.len() == 1 && !is_used_as_function(tokens, path) {
         return None;
     }

@@ -45,7 +45,7 @@ fn what_a_replay_would_see_otherwise_is_found_with_its_replacement() {
         ("std::net::lookup(p)", "talks to the network"),
         ("TcpStream::connect(a)", "talks to the network"),
         ("std::thread::spawn(f)", "#[step(blocking)]"),
-        ("thread::sleep(d)", "#[step(blocking)]"),
+        ("thread::sleep(d)", "workflow_runtime::sleep()"),
         ("std::process::Command::new(x)", "works on processes"),
         ("std::io::stdin()", "reads standard input"),
         ("tokio::spawn(f)", "leaves the run's own task"),
@@ -116,6 +116,8 @@ fn what_only_looks_like_it_is_left_in_peace() {
     for body in [
         "self.clock.now()",
         "clock.now(); x.random(); x.sleep()",
+        "use std::fs::read; file.read(buffer); file.read",
+        "self::rand::random(); super::fs::read(p); Self::env::var(x)",
         "my::Instant::now()",
         "crate::time::Instant::now()",
         "use my::Instant; Instant::now()",

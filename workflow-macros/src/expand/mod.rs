@@ -52,7 +52,7 @@ pub(crate) fn outer_params(params: &[(&Param, Type)]) -> TokenStream {
 /// The value of the probe for a return type: how it crosses the journal, and whether it can
 /// fail, found from the resolved type.
 pub(crate) fn returns(door: &TokenStream, ty: &Type) -> TokenStream {
-    let span = Span::mixed_site().located_at(first_span(ty));
+    let span = Span::mixed_site().located_at(type_span(ty));
     let door = relocate(door, span);
     quote_spanned! {span=>
         {
@@ -60,6 +60,14 @@ pub(crate) fn returns(door: &TokenStream, ty: &Type) -> TokenStream {
             #door::Probe::<#ty>::new().returns()
         }
     }
+}
+
+/// The `>` that ends the outer function's signature, with the span of the user's own `)`.
+///
+/// The compiler counts a signature as the user's when its first and last token are. Lints about
+/// it, such as missing documentation, then point at the function and not at the attribute.
+pub(crate) fn closing_bracket(function: &Function) -> syn::Token![>] {
+    syn::Token![>](function.sig.paren_token.span.close())
 }
 
 /// The type that bears the function's name.
@@ -71,6 +79,7 @@ pub(crate) fn marker(function: &Function, name: &syn::Ident) -> TokenStream {
         #cfg
         #[doc(hidden)]
         #[allow(non_camel_case_types)]
+        #[non_exhaustive]
         #vis struct #name {}
     }
 }
@@ -110,7 +119,18 @@ pub(crate) fn relocate(tokens: &impl ToTokens, span: Span) -> TokenStream {
         .collect()
 }
 
-/// The span of a type's first token: what the compiler can point at on a stable toolchain.
+/// The span that stands for a type: of its first token, past `&` and the like. A stable
+/// toolchain cannot join spans into the whole of it.
+pub(crate) fn type_span(ty: &Type) -> Span {
+    match ty {
+        Type::Reference(reference) => type_span(&reference.elem),
+        Type::Paren(inner) => type_span(&inner.elem),
+        Type::Group(inner) => type_span(&inner.elem),
+        other => first_span(other),
+    }
+}
+
+/// The span of the first token.
 pub(crate) fn first_span(tokens: &impl ToTokens) -> Span {
     let mut tokens = tokens.to_token_stream().into_iter();
     tokens
@@ -119,13 +139,15 @@ pub(crate) fn first_span(tokens: &impl ToTokens) -> Span {
 }
 
 /// How the body is called from the values of one attempt, in the order of its parameters.
-pub(crate) fn body_call(function: &Function) -> TokenStream {
+///
+/// `name` says what a parameter's value is called there.
+pub(crate) fn body_call(function: &Function, name: fn(&Param) -> syn::Ident) -> TokenStream {
     let span = function.span();
-    let name = body_name(span);
+    let body = body_name(span);
     let turbofish = function.turbofish();
     let turbofish = (!turbofish.is_empty()).then(|| quote_spanned!(span=> ::<#(#turbofish),*>));
     let values = function.params.iter().map(|param| {
-        let name = &param.name;
+        let name = name(param);
         match &param.kind {
             ParamKind::Resource {
                 wanted: Some(Resource::Borrowed(_)),
@@ -136,5 +158,5 @@ pub(crate) fn body_call(function: &Function) -> TokenStream {
             _ => quote!(#name),
         }
     });
-    quote_spanned!(span=> #name #turbofish (#(#values),*))
+    quote_spanned!(span=> #body #turbofish (#(#values),*))
 }

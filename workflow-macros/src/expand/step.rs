@@ -6,11 +6,13 @@ use syn::ext::IdentExt;
 use syn::{Signature, Type};
 
 use super::{
-    body_call, body_function, door, first_span, marker, marker_name, outer_params, place, returns,
+    body_call, body_function, closing_bracket, door, first_span, marker, marker_name, outer_params,
+    place, returns, type_span,
 };
 use crate::args::StepOptions;
 use crate::lifetimes::Naming;
 use crate::model::{Function, Param, ParamKind, Resource};
+use crate::tokens::regroup;
 
 /// Expands a function that `check` found sound.
 pub(crate) fn expand(function: &Function, options: &StepOptions) -> TokenStream {
@@ -19,13 +21,13 @@ pub(crate) fn expand(function: &Function, options: &StepOptions) -> TokenStream 
     if !options.marker {
         let span = function.span();
         let local = quote_spanned! {span=>
-            static DEFINITION: #door::StepDefinition = #definition;
+            static __DEFINITION: #door::StepDefinition = #definition;
         };
         return outer(
             function,
             options,
             &local,
-            &quote_spanned!(span=> &DEFINITION),
+            &quote_spanned!(span=> &__DEFINITION),
         );
     }
     let (name, cfg) = (marker_name(function), function.attributes.cfg());
@@ -39,7 +41,7 @@ pub(crate) fn expand(function: &Function, options: &StepOptions) -> TokenStream 
         #cfg
         impl #name {
             /// The name that the journal knows this step by.
-            pub const NAME: &'static str = <Self as #door::Step>::DEFINITION.name;
+            pub const NAME: &'static ::core::primitive::str = <Self as #door::Step>::DEFINITION.name;
         }
         #cfg
         impl #door::Step for #name {
@@ -49,7 +51,11 @@ pub(crate) fn expand(function: &Function, options: &StepOptions) -> TokenStream 
 }
 
 /// What the runtime knows of the step without calling it.
-fn definition(function: &Function, options: &StepOptions, door: &TokenStream) -> TokenStream {
+pub(crate) fn definition(
+    function: &Function,
+    options: &StepOptions,
+    door: &TokenStream,
+) -> TokenStream {
     let span = function.span();
     let own_name = || function.sig.ident.unraw().to_string();
     let name = options.name.clone().unwrap_or_else(own_name);
@@ -117,23 +123,27 @@ fn outer(
     let ty = function.returns();
     let probe = probe(&door, &ty, options);
     let key = key(&door, span, options);
-    let names: Vec<_> = arguments.iter().map(|(param, _)| &param.name).collect();
+    let names = arguments.iter().map(|(param, _)| param.inner_name());
     let values = arguments.iter().map(|(param, ty)| blamed(param, ty));
+    let close = closing_bracket(function);
     let attempt = attempt(function, options, &door);
+    let inside = quote_spanned! {span=>
+        #body
+        #local
+        #door::step_call(
+            #definition,
+            #probe,
+            #key,
+            (#(#values,)*),
+            move |__attempt, (#(#names,)*)| #attempt,
+        )
+    };
+    let block = regroup(&function.body, inside);
     quote_spanned! {span=>
         #attributes
         #[track_caller]
-        #vis #fn_token #ident #generics (#params) -> #door::StepCall<#call, #ty> #where_clause {
-            #body
-            #local
-            #door::step_call(
-                #definition,
-                #probe,
-                #key,
-                (#(#values,)*),
-                move |attempt, (#(#names,)*)| #attempt,
-            )
-        }
+        #vis #fn_token #ident #generics (#params) -> #door::StepCall<#call, #ty #close #where_clause
+        #block
     }
 }
 
@@ -161,7 +171,7 @@ fn key(door: &TokenStream, span: Span, options: &StepOptions) -> TokenStream {
 /// block for an argument that cannot be journaled.
 fn blamed(param: &Param, ty: &Type) -> TokenStream {
     let name = &param.name;
-    quote_spanned!(Span::mixed_site().located_at(first_span(ty))=> {#name})
+    quote_spanned!(Span::mixed_site().located_at(type_span(ty))=> {#name})
 }
 
 /// What one attempt does: fetch the resources, then make the body's future.
@@ -172,9 +182,9 @@ fn attempt(function: &Function, options: &StepOptions, door: &TokenStream) -> To
         .iter()
         .filter_map(|p| fetch(p, span))
         .collect();
-    let call = body_call(function);
+    let call = body_call(function, Param::inner_name);
     let future = if options.blocking.is_some() {
-        quote_spanned!(span=> #door::blocking(attempt, move || #call))
+        quote_spanned!(span=> #door::blocking(__attempt, move || #call))
     } else if fetched.is_empty() {
         quote_spanned!(span=> #call)
     } else {
@@ -197,6 +207,6 @@ fn fetch(param: &Param, span: Span) -> Option<TokenStream> {
         return None;
     };
     let (Resource::Borrowed(ty) | Resource::Shared(ty)) = wanted;
-    let name = &param.name;
-    Some(quote_spanned!(span=> let #name = attempt.resource::<#ty>()?;))
+    let name = param.inner_name();
+    Some(quote_spanned!(span=> let #name = __attempt.resource::<#ty>()?;))
 }

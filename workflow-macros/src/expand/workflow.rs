@@ -6,12 +6,14 @@ use syn::ext::IdentExt;
 use syn::{Signature, Type};
 
 use super::{
-    body_call, body_function, door, first_span, marker, marker_name, outer_params, place, returns,
+    body_call, body_function, closing_bracket, door, marker, marker_name, outer_params, place,
+    returns, type_span,
 };
 use crate::args::WorkflowOptions;
 use crate::lifetimes::Naming;
 use crate::model::{Function, Param};
 use crate::scopes;
+use crate::tokens::regroup;
 
 /// Expands a function that `check` found sound.
 pub(crate) fn expand(function: &Function, options: &WorkflowOptions) -> TokenStream {
@@ -59,12 +61,13 @@ fn workflow(function: &Function, options: &WorkflowOptions) -> TokenStream {
         .collect();
     let params = outer_params(&arguments);
     let names = arguments.iter().map(|(param, _)| &param.name);
+    let close = closing_bracket(function);
+    let inside = quote_spanned!(span=> #door::WorkflowCall::<#name>::new((#(#names,)*)));
+    let block = regroup(&function.body, inside);
     let implementation = implementation(function, options, &door);
     quote_spanned! {span=>
         #attributes
-        #vis #fn_token #ident(#params) -> #door::WorkflowCall<#name> {
-            #door::WorkflowCall::<#name>::new((#(#names,)*))
-        }
+        #vis #fn_token #ident(#params) -> #door::WorkflowCall<#name #close #block
         #marker
         #implementation
     }
@@ -81,11 +84,14 @@ fn implementation(
         function.attributes.cfg(),
         function.attributes.levels_beside(),
     );
-    let name = type_name(function, options);
+    let (name, own_name) = (type_name(function, options), &function.sig.ident);
     let input = input(function);
-    let names = function.journaled().map(|param| &param.name);
+    let names = function.journaled().map(Param::inner_name);
     let body = body_function(function, &scoped_body(function, door));
-    let (definition, call) = (definition(function, options, door), body_call(function));
+    let (definition, call) = (
+        definition(function, options, door),
+        body_call(function, Param::inner_name),
+    );
     let output = function.returns();
     let (ok, error, split) = parts(&output, door);
     let returns = returns(door, &output);
@@ -93,9 +99,9 @@ fn implementation(
         #cfg
         impl #name {
             /// The name that the journal knows this workflow by.
-            pub const NAME: &'static str = <Self as #door::Workflow>::DEFINITION.name;
+            pub const NAME: &'static ::core::primitive::str = <Self as #door::Workflow>::DEFINITION.name;
             /// The version that new runs begin with.
-            pub const VERSION: u32 = <Self as #door::Workflow>::DEFINITION.version;
+            pub const VERSION: ::core::primitive::u32 = <Self as #door::Workflow>::DEFINITION.version;
         }
         #cfg
         #levels
@@ -110,6 +116,8 @@ fn implementation(
                 (#(#names,)*): Self::Input,
             ) -> impl ::core::future::Future<Output = Self::Output> + ::core::marker::Send + 'static {
                 #body
+                // Whoever registers the type uses the function.
+                let _ = #own_name;
                 #call
             }
             fn split(output: Self::Output) -> ::core::result::Result<Self::Ok, Self::Error> {
@@ -129,13 +137,17 @@ fn input(function: &Function) -> TokenStream {
         .map(|param| &param.written.ty)
         .collect();
     let place = match &types[..] {
-        [only] => first_span(only),
+        [only] => type_span(only),
         _ => function.sig.paren_token.span.join(),
     };
     quote_spanned!(proc_macro2::Span::mixed_site().located_at(place)=> (#(#types,)*))
 }
 
-fn definition(function: &Function, options: &WorkflowOptions, door: &TokenStream) -> TokenStream {
+pub(crate) fn definition(
+    function: &Function,
+    options: &WorkflowOptions,
+    door: &TokenStream,
+) -> TokenStream {
     let span = function.span();
     let (name, version) = (name_of(function, options), options.version.unwrap_or(1));
     let args = function.journaled().map(Param::label);
@@ -153,7 +165,7 @@ fn definition(function: &Function, options: &WorkflowOptions, door: &TokenStream
 
 /// What success and failure give, read from the return type as written.
 pub(crate) fn parts(output: &Type, door: &TokenStream) -> (TokenStream, TokenStream, TokenStream) {
-    let span = proc_macro2::Span::mixed_site().located_at(first_span(output));
+    let span = proc_macro2::Span::mixed_site().located_at(type_span(output));
     if named_result(output) {
         let parts = quote_spanned!(span=> <#output as #door::ResultParts>);
         (
@@ -203,16 +215,19 @@ fn inline(function: &Function, options: &WorkflowOptions) -> TokenStream {
     } = &function.sig;
     let (attributes, vis) = (function.attributes.outer(), &function.vis);
     let body = body_function(function, &scoped_body(function, &door));
-    let (name, call) = (name_of(function, options), body_call(function));
+    let (name, call) = (
+        name_of(function, options),
+        body_call(function, |param| param.name.clone()),
+    );
+    let close = closing_bracket(function);
+    let inside = quote_spanned!(span=> #body #door::inline_scope(#name, #call));
+    let block = regroup(&function.body, inside);
     quote_spanned! {span=>
         #attributes
         #[track_caller]
         #vis #fn_token #ident #generics (#params)
-            -> impl ::core::future::Future<Output = #output> + ::core::marker::Send + #lifetime
+            -> impl ::core::marker::Send + #lifetime + ::core::future::Future<Output = #output #close
             #where_clause
-        {
-            #body
-            #door::inline_scope(#name, #call)
-        }
+        #block
     }
 }

@@ -206,3 +206,93 @@ impl Block {
 fn decode<T: serde::de::DeserializeOwned>(bytes: &[u8]) -> Result<T, Malformed> {
     codec::decode(bytes).map_err(|_| "a header in it cannot be read")
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::clock::Timestamp;
+    use crate::digest::Digest;
+    use crate::store::{EndKind, ParkReason, RunState};
+
+    fn header() -> RunHeader {
+        RunHeader {
+            run: RunId::from_bytes([1; 16]),
+            namespace: "default".into(),
+            workflow: "checkout".into(),
+            version: 2,
+            key: Some("order-1".into()),
+            input_digest: Digest::from_bytes([3; 16]),
+            created_at: Timestamp::from_micros(1_700_000_000_000_000),
+            state: RunState::Active,
+        }
+    }
+
+    fn parking() -> Parking {
+        Parking {
+            reason: ParkReason::Diverged,
+            at: Timestamp::from_micros(7),
+            report: "why".into(),
+            detail: None,
+        }
+    }
+
+    fn sealed() -> (Vec<u8>, Chain) {
+        let mut items = Items::default();
+        items.created(&header(), b"first");
+        let end = RunEnd {
+            kind: EndKind::Failed,
+            at: Timestamp::from_micros(9),
+        };
+        let frames = [Bytes::from_static(b"second"), Bytes::new()];
+        items.appended(RunId::from_bytes([1; 16]), 1, &frames, Some(end));
+        items.parked(RunId::from_bytes([2; 16]), Some(&parking()));
+        items.parked(RunId::from_bytes([2; 16]), None);
+        items.seal(&[9; 32], 5, &Totals::default())
+    }
+
+    #[test]
+    fn a_block_is_read_back_as_it_was_written() {
+        let (bytes, chain) = sealed();
+        let block = Block::open(5, bytes.into()).expect("sound");
+        assert_eq!((block.previous, block.chain), ([9; 32], chain));
+        let items = block.items().expect("sound");
+        assert_eq!(
+            items[0],
+            Item::Created(Box::new(header()), Bytes::from_static(b"first"))
+        );
+        assert!(
+            matches!(&items[1], Item::Appended { first_seq: 1, frames, end: Some(_), .. }
+            if frames.len() == 2)
+        );
+        assert_eq!(
+            items[2],
+            Item::Parked(RunId::from_bytes([2; 16]), Some(parking()))
+        );
+        assert_eq!(items[3], Item::Parked(RunId::from_bytes([2; 16]), None));
+    }
+
+    /// Format 1 for ever: a change here makes existing stores unreadable.
+    #[test]
+    fn the_bytes_of_a_block_are_frozen() {
+        let (bytes, _) = sealed();
+        assert_eq!(bytes.len(), 287);
+        assert_eq!(
+            blake3::hash(&bytes).to_hex().as_str(),
+            "6a56bd2c6a8e7a596a72de0e24af0d10f265b915131c8b4836b196c55b773157"
+        );
+    }
+
+    #[test]
+    fn no_flipped_bit_and_no_other_number_passes_the_chain() {
+        let (bytes, _) = sealed();
+        assert!(Block::open(6, bytes.clone().into()).is_err());
+        for at in 0..bytes.len() {
+            let mut flipped = bytes.clone();
+            flipped[at] ^= 4;
+            assert!(Block::open(5, flipped.into()).is_err(), "byte {at}");
+        }
+        for len in 0..bytes.len() {
+            assert!(Block::open(5, bytes[..len].to_vec().into()).is_err());
+        }
+    }
+}

@@ -113,6 +113,9 @@ impl Committer {
                 Work::Idle => self.idle()?,
                 Work::Stop { clean } => return self.stop(clean),
             }
+            while self.ledger.is_behind() {
+                self.commit(Vec::new())?;
+            }
             if !self.marked && self.marked_at.elapsed() >= MARK_EVERY {
                 self.mark()?;
             }

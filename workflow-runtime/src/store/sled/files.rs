@@ -18,6 +18,7 @@ pub(super) const FORMAT: u32 = 1;
 
 const FORMAT_FILE: &str = "FORMAT";
 const FORMAT_NEW: &str = "FORMAT.new";
+const MAKING_FILE: &str = "making";
 const LOCK_FILE: &str = "lock";
 const MARK_FILE: &str = "mark";
 const CLEAN_FILE: &str = "clean";
@@ -35,8 +36,10 @@ const SLOT_USED: usize = 8 + 8 + 32 + 16;
 /// What is at a path.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Place {
-    /// Nothing, or a directory in which nothing of ours was ever finished.
+    /// Nothing, or an empty directory.
     Empty,
+    /// A store whose making was cut short: nobody was ever told of anything in it.
+    Unfinished,
     /// A store of this format.
     Store,
 }
@@ -59,11 +62,13 @@ pub(super) fn look(path: &Path) -> StoreResult<Place> {
     let text = match fs::read(&marker) {
         Ok(text) => text,
         Err(error) if error.kind() == ErrorKind::NotFound => {
+            if path.join(MAKING_FILE).exists() {
+                return Ok(Place::Unfinished);
+            }
             for entry in entries {
                 let entry = entry.map_err(|error| io_error("reading", path, &error))?;
-                let name = entry.file_name();
-                // What a crash in the middle of making a store leaves behind.
-                if name != LOCK_FILE && name != FORMAT_NEW {
+                // The lock is taken before anything else is made.
+                if entry.file_name() != LOCK_FILE {
                     return Err(not_ours("a directory with other files in it"));
                 }
             }
@@ -111,6 +116,13 @@ pub(super) fn make_directory(path: &Path) -> StoreResult<()> {
     }
 }
 
+/// Makes the content of a file durable that sled wrote and did not sync.
+pub(super) fn sync_file(path: &Path) -> StoreResult<()> {
+    File::open(path)
+        .and_then(|file| file.sync_all())
+        .map_err(|error| io_error("syncing", path, &error))
+}
+
 /// Makes the names in a directory durable.
 pub(super) fn sync_directory(path: &Path) -> StoreResult<()> {
     File::open(path)
@@ -145,6 +157,45 @@ impl Lock {
             }),
             Err(TryLockError::Error(error)) => Err(io_error("locking", &path, &error)),
         }
+    }
+}
+
+/// Begins to make a store: what is in the directory until [`write_format`] is of no worth,
+/// and what an earlier attempt left there is removed.
+pub(super) fn begin_making(directory: &Path) -> StoreResult<()> {
+    let making = directory.join(MAKING_FILE);
+    let failed = |error: io::Error| io_error("writing", &making, &error);
+    let file = private(&making).open(&making).map_err(failed)?;
+    file.sync_all().map_err(failed)?;
+    sync_directory(directory)?;
+    let entries =
+        fs::read_dir(directory).map_err(|error| io_error("reading", directory, &error))?;
+    for entry in entries {
+        let path = entry
+            .map_err(|error| io_error("reading", directory, &error))?
+            .path();
+        let name = path
+            .file_name()
+            .unwrap_or_default()
+            .to_string_lossy()
+            .into_owned();
+        let removed = match name.as_str() {
+            "db" | "conf" | MARK_FILE | FORMAT_NEW => fs::remove_file(&path),
+            snapshot if snapshot.starts_with("snap.") => fs::remove_file(&path),
+            _ => Ok(()),
+        };
+        removed.map_err(|error| io_error("removing", &path, &error))?;
+    }
+    sync_directory(directory)
+}
+
+/// Ends the making of a store: what [`write_format`] did is on the disk.
+pub(super) fn end_making(directory: &Path) -> StoreResult<()> {
+    let path = directory.join(MAKING_FILE);
+    match fs::remove_file(&path) {
+        Ok(()) => sync_directory(directory),
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(()),
+        Err(error) => Err(io_error("removing", &path, &error)),
     }
 }
 

@@ -9,7 +9,9 @@ use crate::store::RunPosition;
 
 /// Blocks of the write-ahead log: commit number.
 pub(super) const BLOCK: u8 = b'b';
-/// Segments of journals: run, first sequence number.
+/// Segments of journals: creation time, run, first sequence number. The time comes first so
+/// that runs of one age lie together: archiving under random ids alone would touch a cold
+/// page for every run.
 pub(super) const SEGMENT: u8 = b's';
 /// Headers of ended runs, newest first: inverted time, inverted run.
 pub(super) const HEADER: u8 = b'h';
@@ -37,7 +39,7 @@ pub(super) struct Key(Vec<u8>);
 
 impl Key {
     fn new(prefix: u8, parts: &[&[u8]]) -> Self {
-        let mut key = Vec::with_capacity(1 + 16 + 8 + PIECE_LEN);
+        let mut key = Vec::with_capacity(1 + 8 + 16 + 8 + PIECE_LEN);
         key.push(prefix);
         for part in parts {
             key.extend_from_slice(part);
@@ -49,8 +51,15 @@ impl Key {
         Self::new(BLOCK, &[&commit.to_be_bytes()])
     }
 
-    pub(super) fn segment(run: RunId, first_seq: u64) -> Self {
-        Self::new(SEGMENT, &[run.as_bytes(), &first_seq.to_be_bytes()])
+    pub(super) fn segment(at: RunPosition, first_seq: u64) -> Self {
+        let time = at.created_at.as_micros().to_be_bytes();
+        let parts: [&[u8]; 3] = [&time, at.run.as_bytes(), &first_seq.to_be_bytes()];
+        Self::new(SEGMENT, &parts)
+    }
+
+    /// What the keys of all segments of a run begin with.
+    pub(super) fn segments(at: RunPosition) -> Vec<u8> {
+        Self::segment(at, 0).0[..1 + 8 + 16].to_vec()
     }
 
     pub(super) fn header(position: RunPosition) -> Self {
@@ -100,7 +109,7 @@ pub(super) fn run_of(name: &[u8]) -> Option<RunId> {
 /// Reads the run and first sequence number of a segment key without its piece number.
 pub(super) fn segment_of(name: &[u8]) -> Option<(RunId, u64)> {
     let rest = name.strip_prefix(&[SEGMENT])?;
-    let (run, seq) = rest.split_at_checked(16)?;
+    let (run, seq) = rest.get(8..)?.split_at_checked(16)?;
     let run = RunId::from_bytes(run.try_into().ok()?);
     Some((run, u64::from_be_bytes(seq.try_into().ok()?)))
 }
@@ -166,17 +175,18 @@ mod tests {
     #[test]
     fn keys_come_apart_into_what_they_were_made_of() {
         let run = RunId::from_bytes([9; 16]);
-        let full = Key::segment(run, 258).piece(3);
+        let place = RunPosition {
+            created_at: Timestamp::from_micros(5),
+            run,
+        };
+        let full = Key::segment(place, 258).piece(3);
         let (name, piece) = split_piece(&full).expect("a key");
         assert_eq!((segment_of(name), piece), (Some((run, 258)), 3));
         let full = Key::block(77).piece(1);
         let (name, _) = split_piece(&full).expect("a key");
         assert_eq!(block_commit(name), Some(77));
+        assert!(full.len() < 64);
         assert_eq!(run_of(Key::live(run).as_bytes()), Some(run));
-        let place = RunPosition {
-            created_at: Timestamp::from_micros(5),
-            run,
-        };
         assert_eq!(position_of(Key::header(place).as_bytes()), Some(place));
     }
 

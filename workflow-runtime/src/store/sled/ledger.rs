@@ -25,9 +25,13 @@ const MAX_LOG_BYTES: usize = 16 * 1024 * 1024;
 /// A block is emptied once less than one part in this many of it is live.
 const LIVE_PART: u32 = 4;
 
-/// How many bytes one commit archives beside its own block: enough to keep up with any
-/// rate of commits, little enough to stay below what may be unsynced.
-const ARCHIVE_BUDGET: usize = 192 * 1024;
+/// How many bytes one commit archives and drops beside its own block: what must change in
+/// one batch has to stay below what may be unsynced.
+const ARCHIVE_BUDGET: usize = 384 * 1024;
+
+/// With more runs than this in line to be archived, new commits wait: what is in line is
+/// memory, and work for the next open.
+const MAX_DUE: usize = 4_096;
 
 /// How many old blocks one commit sweeps: more than it adds.
 const SWEPT_PER_COMMIT: usize = 8;
@@ -62,8 +66,8 @@ pub(super) struct Ledger {
     due: VecDeque<RunId>,
     /// Blocks with nothing live in them.
     dead: Vec<u64>,
-    /// Runs in blocks that should be emptied.
-    to_empty: Vec<RunId>,
+    /// Runs in blocks that should be emptied, with the block.
+    to_empty: Vec<(u64, Vec<RunId>)>,
     /// Blocks before this one were emptied because of their age.
     swept_to: u64,
 }
@@ -111,20 +115,17 @@ impl Ledger {
         !self.due.is_empty() || self.dead.len() > IDLE_DEAD_BLOCKS
     }
 
+    /// Says whether so much waits to be archived that commits must wait for it.
+    pub(super) fn is_behind(&self) -> bool {
+        self.due.len() > MAX_DUE || (self.log_bytes > 2 * MAX_LOG_BYTES && self.has_idle_work())
+    }
+
     /// Plans what the next commit archives and drops. The totals are those after it.
     pub(super) fn plan(&mut self, table: &Table) -> Plan {
         let mut plan = Plan::default();
         let as_of = self.next_commit.saturating_sub(1);
         let mut spent = 0;
-        while spent < ARCHIVE_BUDGET {
-            let Some(run) = self.due.pop_front() else {
-                break;
-            };
-            // A run that ended and was archived meanwhile is in nobody's way.
-            if let Some(live) = table.runs.get(&run) {
-                spent += self.archive(live, as_of, &mut plan);
-            }
-        }
+        // What is dead goes first: archiving makes more of it.
         while spent < ARCHIVE_BUDGET {
             let Some(commit) = self.dead.pop() else {
                 break;
@@ -142,6 +143,15 @@ impl Ledger {
                 plan.atomic.push(removal);
             }
         }
+        while spent < ARCHIVE_BUDGET {
+            let Some(run) = self.due.pop_front() else {
+                break;
+            };
+            // A run that ended and was archived meanwhile is in nobody's way.
+            if let Some(live) = table.runs.get(&run) {
+                spent += self.archive(live, as_of, &mut plan);
+            }
+        }
         self.totals.blocks.add(self.next_commit);
         plan
     }
@@ -152,7 +162,7 @@ impl Ledger {
         let before = (plan.segments.len(), plan.atomic.len());
         let frames: Vec<Bytes> = live.tail.iter().map(|frame| frame.bytes.clone()).collect();
         let archived = live.archived + frames.len() as u64;
-        for (key, record) in pack(run, live.archived, &frames) {
+        for (key, record) in pack(live.header.position(), live.archived, &frames) {
             put(&mut plan.segments, &key, &record);
         }
         if let Some(old) = live.entry {
@@ -211,7 +221,8 @@ impl Ledger {
             self.dead.push(commit);
         } else if info.live < info.total / LIVE_PART && !info.swept {
             info.swept = true;
-            self.to_empty.append(&mut info.runs);
+            let runs = std::mem::take(&mut info.runs);
+            self.to_empty.push((commit, runs));
         }
     }
 
@@ -244,12 +255,16 @@ impl Ledger {
             for (commit, info) in oldest.take(SWEPT_PER_COMMIT) {
                 self.swept_to = commit + 1;
                 info.swept = true;
-                self.to_empty.append(&mut info.runs);
+                let runs = std::mem::take(&mut info.runs);
+                self.to_empty.push((*commit, runs));
             }
         }
-        for run in std::mem::take(&mut self.to_empty) {
-            if let Some(live) = table.runs.get_mut(&run) {
-                self.enqueue(live);
+        for (commit, runs) in std::mem::take(&mut self.to_empty) {
+            for run in runs {
+                match table.runs.get_mut(&run) {
+                    Some(live) if live.needs(commit) => self.enqueue(live),
+                    _ => {}
+                }
             }
         }
     }

@@ -12,9 +12,11 @@
 
 mod block;
 mod bytes;
+mod check;
 mod committer;
 mod database;
 mod files;
+mod keepsake;
 mod keys;
 mod ledger;
 mod open;
@@ -34,7 +36,7 @@ use std::thread::JoinHandle;
 use ::bytes::Bytes;
 use tokio::sync::oneshot;
 
-use self::database::{Database, Settings, corrupt};
+use self::database::{Database, Settings};
 use self::shared::{Op, Phase, Shared};
 use self::table::Live;
 use super::{
@@ -214,8 +216,8 @@ impl Snapshot {
     }
 
     fn frames(self, database: &Database, from: u64, limit: usize) -> StoreResult<Vec<Bytes>> {
-        let run = self.header.run;
-        let mut frames = reads::segment_frames(database, run, from, self.archived, limit)?;
+        let at = self.header.position();
+        let mut frames = reads::segment_frames(database, at, from, self.archived, limit)?;
         let skip = usize::try_from(from.saturating_sub(self.archived)).unwrap_or(usize::MAX);
         let room = limit - frames.len();
         frames.extend(self.tail.into_iter().skip(skip).take(room));
@@ -376,7 +378,7 @@ impl Store for SledStore {
     }
 
     fn check(&self) -> BoxFuture<'_, StoreResult<()>> {
-        self.offload(|shared| shared.read(|database| check(shared, database)))
+        self.offload(|shared| shared.read(|database| check::check(shared, database)))
     }
 
     fn close(&self) -> BoxFuture<'_, StoreResult<()>> {
@@ -424,32 +426,4 @@ fn list(shared: &Shared, database: &Database, query: &RunQuery) -> StoreResult<V
     all.dedup_by_key(|header| header.position());
     all.truncate(query.limit);
     Ok(all)
-}
-
-/// Checks what opening does not: that every ended run can be found both ways and is whole.
-fn check(shared: &Shared, database: &Database) -> StoreResult<()> {
-    if database.has_blobs()? {
-        return Err(corrupt(
-            "blobs".to_owned(),
-            "sled keeps pages in files of their own, which it never syncs",
-        ));
-    }
-    let query = RunQuery::default();
-    for found in reads::ended_runs(database, &query) {
-        let ended = found?;
-        let run = ended.header.run;
-        if !reads::is_ended(database, run)? {
-            return Err(corrupt(format!("the entry of {run}"), "it is missing"));
-        }
-        reads::segment_frames(database, run, 0, ended.frames, usize::MAX)?;
-    }
-    let live: Vec<(RunId, u64)> = {
-        let state = shared.lock();
-        let runs = state.table.runs.iter();
-        runs.map(|(run, live)| (*run, live.archived)).collect()
-    };
-    for (run, archived) in live {
-        reads::segment_frames(database, run, 0, archived, usize::MAX)?;
-    }
-    Ok(())
 }

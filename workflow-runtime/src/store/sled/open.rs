@@ -4,6 +4,7 @@
 //! and only then change something. Never repairs: a store that is not sound is refused with
 //! what is wrong.
 
+use std::fs::File;
 use std::path::Path;
 use std::sync::Arc;
 use std::thread::JoinHandle;
@@ -11,8 +12,9 @@ use std::time::{Duration, Instant};
 
 use super::block::Items;
 use super::committer::Committer;
-use super::database::{Database, Settings, io_error};
+use super::database::{Database, Settings, corrupt, io_error};
 use super::files::{self, Lock, Mark, MarkFile, Place};
+use super::keepsake::{self, Keepsake};
 use super::keys::Key;
 use super::ledger::{BlockInfo, Ledger, put};
 use super::recover::{Recovered, recover};
@@ -32,13 +34,17 @@ pub(super) fn open(path: &Path, settings: &Settings) -> StoreResult<(Arc<Shared>
     }
     let lock = Lock::take(path)?;
     // Under the lock: another process may have been faster.
-    let fresh = files::look(path)? == Place::Empty;
+    let fresh = files::look(path)? != Place::Store;
     if fresh {
-        files::write_format(path)?;
+        files::begin_making(path)?;
     }
     let mark = MarkFile::read(path)?;
+    if mark.is_none() && !fresh {
+        let place = path.join("mark").display().to_string();
+        return Err(corrupt(place, "the file is missing"));
+    }
     let (database, recovered) = open_checked(path, settings, mark.as_ref())?;
-    let clean = fresh || mark.is_none() || files::is_clean(path);
+    let clean = fresh || files::is_clean(path);
     let Recovered {
         table,
         mut ledger,
@@ -52,6 +58,7 @@ pub(super) fn open(path: &Path, settings: &Settings) -> StoreResult<(Arc<Shared>
     }
     database.flush()?;
     database.sync()?;
+    files::sync_file(&path.join("conf"))?;
     files::sync_directory(path)?;
     let mut mark_file = MarkFile::open(path)?;
     mark_file.write(&Mark {
@@ -59,8 +66,12 @@ pub(super) fn open(path: &Path, settings: &Settings) -> StoreResult<(Arc<Shared>
         chain: ledger.chain,
         db_len: database.file_len()?,
     })?;
+    if fresh {
+        files::sync_directory(path)?;
+        files::write_format(path)?;
+    }
+    files::end_making(path)?;
     files::unmark_clean(path)?;
-    files::sync_directory(path)?;
     let shared = Arc::new(Shared::new(path.to_path_buf(), clean, table, database));
     let committer = Committer::new(Arc::clone(&shared), ledger, mark_file, lock);
     let thread = std::thread::Builder::new()
@@ -70,20 +81,62 @@ pub(super) fn open(path: &Path, settings: &Settings) -> StoreResult<(Arc<Shared>
     Ok((shared, thread))
 }
 
-/// Opens sled and checks what it gives back.
+/// Opens sled and checks what it gives back. If it is not sound, sled gets a second chance
+/// without its snapshot; if that does not help, everything is put back as it was.
 fn open_checked(
     path: &Path,
     settings: &Settings,
     mark: Option<&Mark>,
 ) -> StoreResult<(Database, Recovered)> {
-    let database = open_released(path, settings)?;
+    let keepsake = Keepsake::take(path)?;
+    keepsake::remove_unfinished_snapshots(path)?;
+    let first = attempt(path, settings, mark);
+    let Err(error) = first else {
+        return first;
+    };
+    keepsake.restore()?;
+    if !matches!(
+        error,
+        StoreError::Corrupt { .. } | StoreError::LostCommits { .. }
+    ) {
+        return Err(error);
+    }
+    if keepsake.set_snapshots_aside()? {
+        let second = attempt(path, settings, mark);
+        keepsake.forget_snapshots()?;
+        if second.is_ok() {
+            return second;
+        }
+        keepsake.restore()?;
+    }
+    Err(error)
+}
+
+fn attempt(
+    path: &Path,
+    settings: &Settings,
+    mark: Option<&Mark>,
+) -> StoreResult<(Database, Recovered)> {
+    let database = open_released(path, settings).inspect_err(|_| wait_for_release(path))?;
     match recover(&database, path, mark) {
         Ok(recovered) => Ok((database, recovered)),
         Err(error) => {
             // What is wrong is known; whether closing works too adds nothing.
             let _ = database.close();
+            wait_for_release(path);
             Err(error)
         }
+    }
+}
+
+/// Waits until sled's threads let go of its file, so that nothing changes it any more.
+fn wait_for_release(path: &Path) {
+    let begun = Instant::now();
+    let Ok(file) = File::open(path.join("db")) else {
+        return;
+    };
+    while file.try_lock().is_err() && begun.elapsed() < RELEASE_WITHIN {
+        std::thread::sleep(RELEASE_STEP);
     }
 }
 
@@ -92,7 +145,8 @@ fn open_checked(
 fn open_released(path: &Path, settings: &Settings) -> StoreResult<Database> {
     let begun = Instant::now();
     loop {
-        match Database::open(path, settings) {
+        let opened = Database::open(path, settings);
+        match opened {
             Err(StoreError::Io { message, .. })
                 if message.contains("could not acquire lock")
                     && begun.elapsed() < RELEASE_WITHIN =>

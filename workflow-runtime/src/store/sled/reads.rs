@@ -69,7 +69,7 @@ pub(super) fn ended_runs<'a>(
 /// segments.
 pub(super) fn segment_frames(
     database: &Database,
-    run: RunId,
+    at: RunPosition,
     from: u64,
     until: u64,
     limit: usize,
@@ -79,10 +79,9 @@ pub(super) fn segment_frames(
     if from >= until {
         return Ok(frames);
     }
-    let mut expected = first_record(database, run, from)?;
-    let mut prefix = vec![keys::SEGMENT];
-    prefix.extend_from_slice(run.as_bytes());
-    let start = Key::segment(run, expected).piece(0);
+    let mut expected = first_record(database, at, from)?;
+    let prefix = Key::segments(at);
+    let start = Key::segment(at, expected).piece(0);
     for scanned in database.scan(&prefix, &start) {
         let (name, record) = match scanned? {
             Scanned::Whole { name, record, .. } => (name, Some(record)),
@@ -108,22 +107,22 @@ pub(super) fn segment_frames(
             return Ok(frames);
         }
     }
-    let place = describe(Key::segment(run, expected).as_bytes());
+    let place = describe(Key::segment(at, expected).as_bytes());
     Err(corrupt(place, "it is missing"))
 }
 
 /// Finds the first sequence number of the record that holds frame `seq`.
-fn first_record(database: &Database, run: RunId, seq: u64) -> StoreResult<u64> {
-    let prefix = Key::segment(run, 0).as_bytes()[..17].to_vec();
-    let mut before = Key::segment(run, seq).piece(u16::MAX);
+fn first_record(database: &Database, at: RunPosition, seq: u64) -> StoreResult<u64> {
+    let prefix = Key::segments(at);
+    let mut before = Key::segment(at, seq).piece(u16::MAX);
     loop {
         let name = database.name_before(&prefix, &before)?;
         let first = name.as_deref().and_then(keys::segment_of);
         let Some((_, first)) = first else {
-            let place = describe(Key::segment(run, seq).as_bytes());
+            let place = describe(Key::segment(at, seq).as_bytes());
             return Err(corrupt(place, "the journal's first segment is missing"));
         };
-        let key = Key::segment(run, first);
+        let key = Key::segment(at, first);
         if first == seq {
             return Ok(first);
         }

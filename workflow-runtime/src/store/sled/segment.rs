@@ -9,13 +9,13 @@ use super::bytes::{Malformed, Reader, mix, put_bytes};
 use super::keys::{Key, MAX_VALUE};
 use crate::codec;
 use crate::ids::RunId;
-use crate::store::RunHeader;
+use crate::store::{RunHeader, RunPosition};
 
 /// Bytes of the length before each frame, and of the piece count before each record.
 const OVERHEAD: usize = 4;
 
 /// Packs frames into segment records: each with its key.
-pub(super) fn pack(run: RunId, first_seq: u64, frames: &[Bytes]) -> Vec<(Key, Vec<u8>)> {
+pub(super) fn pack(at: RunPosition, first_seq: u64, frames: &[Bytes]) -> Vec<(Key, Vec<u8>)> {
     let mut records = Vec::new();
     let mut record = Vec::new();
     let mut record_seq = first_seq;
@@ -23,7 +23,7 @@ pub(super) fn pack(run: RunId, first_seq: u64, frames: &[Bytes]) -> Vec<(Key, Ve
         let full = record.len() + frame.len() + OVERHEAD > MAX_VALUE - OVERHEAD;
         if full && !record.is_empty() {
             let done = std::mem::take(&mut record);
-            records.push((Key::segment(run, record_seq), done));
+            records.push((Key::segment(at, record_seq), done));
         }
         if record.is_empty() {
             record_seq = seq;
@@ -31,7 +31,7 @@ pub(super) fn pack(run: RunId, first_seq: u64, frames: &[Bytes]) -> Vec<(Key, Ve
         put_bytes(&mut record, frame);
     }
     if !record.is_empty() {
-        records.push((Key::segment(run, record_seq), record));
+        records.push((Key::segment(at, record_seq), record));
     }
     records
 }
@@ -115,12 +115,15 @@ mod tests {
 
     #[test]
     fn packed_frames_come_back_and_records_stay_small() {
-        let run = RunId::from_bytes([3; 16]);
+        let at = RunPosition {
+            created_at: crate::clock::Timestamp::from_micros(9),
+            run: RunId::from_bytes([3; 16]),
+        };
         let frames: Vec<Bytes> = [0, 10, 3_000, 990, 1, 20_000, 5, 4_000, 3_992, 3_988]
             .iter()
             .map(|len| Bytes::from(vec![7; *len]))
             .collect();
-        let records = pack(run, 5, &frames);
+        let records = pack(at, 5, &frames);
         let mut back = Vec::new();
         for (key, record) in &records {
             let (_, seq) = super::super::keys::segment_of(key.as_bytes()).expect("a segment");

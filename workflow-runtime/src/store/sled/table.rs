@@ -79,6 +79,16 @@ impl Live {
         matches!(self.header.state, RunState::Ended(_))
     }
 
+    /// Says whether a block this old or older still holds something of the run.
+    pub(super) fn needs(&self, commit: u64) -> bool {
+        let oldest = self.tail.first().map(|frame| frame.commit);
+        let parked = self.parked_in.first().copied();
+        oldest
+            .into_iter()
+            .chain(parked)
+            .any(|oldest| oldest <= commit)
+    }
+
     /// Says whether the run should be archived by itself.
     pub(super) fn wants_archiving(&self) -> bool {
         self.ended() || self.tail_bytes > MAX_TAIL_BYTES || !self.parked_in.is_empty()

@@ -1,10 +1,20 @@
-//! The contract on a real directory; damage and power cuts are in `tests/crash`.
+//! The contract on a real directory, and damage inside the tree; damaged files and power
+//! cuts are in `tests/crash`.
 
+use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 
+use super::database::{Database, Settings, Write};
+use super::keys::{self, Key};
 use super::{SledOptions, SledStore};
+use crate::clock::Timestamp;
+use crate::digest::Digest;
+use crate::ids::RunId;
 use crate::store::conformance::Harness;
-use crate::store::{BoxFuture, Store};
+use crate::store::{
+    Append, BoxFuture, Durability, EndKind, Epoch, NewRun, RunEnd, RunHeader, RunState, Store,
+    StoreError,
+};
 
 /// Opens stores in temporary directories.
 #[derive(Default)]
@@ -36,3 +46,251 @@ impl Harness for SledHarness {
 }
 
 crate::store_conformance!(SledHarness::default());
+
+/// A directory with a store that was closed.
+struct Closed {
+    _directory: tempfile::TempDir,
+    path: PathBuf,
+}
+
+fn header(n: u64) -> RunHeader {
+    let mut id = [0; 16];
+    id[..8].copy_from_slice(&n.wrapping_mul(0x9e37_79b9_7f4a_7c15).to_be_bytes());
+    id[8..].copy_from_slice(&n.to_be_bytes());
+    RunHeader {
+        run: RunId::from_bytes(id),
+        namespace: "default".into(),
+        workflow: "w".into(),
+        version: 1,
+        key: None,
+        input_digest: Digest::from_bytes([0; 16]),
+        created_at: Timestamp::from_micros(n),
+        state: RunState::Active,
+    }
+}
+
+fn new_run(n: u64) -> NewRun {
+    NewRun {
+        header: header(n),
+        first: vec![1; 100].into(),
+        durability: Durability::Synced,
+    }
+}
+
+fn append(n: u64, seq: u64, len: usize) -> Append {
+    Append {
+        run: header(n).run,
+        epoch: Epoch::FIRST,
+        first_seq: seq,
+        frames: vec![vec![2; len].into()],
+        end: None,
+        durability: Durability::Synced,
+    }
+}
+
+fn ending(n: u64, seq: u64) -> Append {
+    Append {
+        end: Some(RunEnd {
+            kind: EndKind::Completed,
+            at: Timestamp::from_micros(9),
+        }),
+        ..append(n, seq, 10)
+    }
+}
+
+impl Closed {
+    /// Makes a store with a run that has segments, two short live ones and a finished one.
+    async fn new() -> Self {
+        let directory = tempfile::tempdir().expect("a temporary directory");
+        let path = directory.path().join("store");
+        let closed = Self {
+            _directory: directory,
+            path,
+        };
+        let store = closed.open().expect("a new store opens");
+        for n in 1..=4 {
+            store.create(new_run(n)).await.expect("created");
+        }
+        for seq in 1..10 {
+            store.append(append(1, seq, 900)).await.expect("appended");
+        }
+        store.append(ending(4, 1)).await.expect("ended");
+        for seq in 1..4 {
+            store.append(append(2, seq, 50)).await.expect("appended");
+            store.append(append(3, seq, 50)).await.expect("appended");
+        }
+        store.close().await.expect("closed");
+        closed
+    }
+
+    fn open(&self) -> crate::store::StoreResult<SledStore> {
+        SledStore::open(&self.path, SledOptions::default())
+    }
+
+    /// Changes the tree behind the store's back.
+    fn tamper(&self, change: impl FnOnce(&Database) -> Vec<Write>) {
+        let settings = Settings {
+            cache_bytes: 1 << 20,
+            skip_fdatasync: false,
+        };
+        let database = Database::open(&self.path, &settings).expect("sled opens");
+        let writes = change(&database);
+        database.apply(writes).expect("applied");
+        database.flush().expect("flushed");
+        database.close().expect("closed");
+    }
+
+    fn expect_corrupt(&self, place: &str) {
+        match self.open() {
+            Err(StoreError::Corrupt { place: found, .. }) => {
+                assert!(found.contains(place), "{found}");
+            }
+            other => panic!("expected damage at {place}: {other:?}"),
+        }
+    }
+}
+
+fn blocks(database: &Database) -> Vec<u64> {
+    let scan = database.scan(&[keys::BLOCK], &[keys::BLOCK]);
+    scan.map(|scanned| match scanned.expect("readable") {
+        super::database::Scanned::Whole { name, .. } => {
+            keys::block_commit(&name).expect("a block key")
+        }
+        super::database::Scanned::Broken { name, .. } => panic!("{name:?} is broken"),
+    })
+    .collect()
+}
+
+#[tokio::test]
+async fn a_missing_block_is_damage_wherever_it_stood() {
+    let count = {
+        let closed = Closed::new().await;
+        let mut count = 0;
+        closed.tamper(|database| {
+            count = blocks(database).len();
+            Vec::new()
+        });
+        count
+    };
+    assert!(count > 3, "several blocks are live: {count}");
+    for which in 0..count {
+        let closed = Closed::new().await;
+        closed.tamper(|database| {
+            let commit = blocks(database)[which];
+            vec![(Key::block(commit).piece(0), None)]
+        });
+        match closed.open() {
+            Err(StoreError::Corrupt { .. } | StoreError::LostCommits { .. }) => {}
+            other => panic!("block {which} of {count}: {other:?}"),
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_torn_newest_block_that_nobody_was_told_of_is_dropped() {
+    let closed = Closed::new().await;
+    closed.tamper(|database| {
+        let next = blocks(database).last().expect("a block") + 1;
+        let key = Key::block(next);
+        vec![
+            (key.piece(1), Some(vec![1; 4_000])),
+            (key.piece(2), Some(vec![2; 40])),
+        ]
+    });
+    let store = closed.open().expect("it opens");
+    assert_eq!(store.unfinished().await.expect("readable").len(), 3);
+    store.append(append(2, 4, 50)).await.expect("it goes on");
+    store.check().await.expect("sound");
+    drop(store);
+    closed.open().expect("and opens again");
+}
+
+#[tokio::test]
+async fn a_torn_block_before_the_high_water_mark_is_damage() {
+    let closed = Closed::new().await;
+    let mut newest = 0;
+    closed.tamper(|database| {
+        newest = *blocks(database).last().expect("a block");
+        let key = Key::block(newest);
+        let mut first = database
+            .get(&key)
+            .expect("readable")
+            .expect("there")
+            .to_vec();
+        first.truncate(90);
+        let mut writes = Vec::new();
+        super::ledger::put(&mut writes, &key, &first);
+        writes
+    });
+    closed.expect_corrupt(&format!("block {newest}"));
+}
+
+#[tokio::test]
+async fn a_missing_live_entry_is_damage() {
+    let closed = Closed::new().await;
+    closed.tamper(|_| vec![(Key::live(header(1).run).piece(0), None)]);
+    closed.expect_corrupt("");
+}
+
+#[tokio::test]
+async fn a_lost_finished_run_is_found_by_the_check() {
+    for lost in ["header", "segment"] {
+        let closed = Closed::new().await;
+        // Let the finished run leave memory first.
+        let store = closed.open().expect("it opens");
+        store.append(append(2, 4, 50)).await.expect("appended");
+        store.close().await.expect("closed");
+        closed.tamper(|_| {
+            let at = header(4).position();
+            match lost {
+                "header" => vec![(Key::header(at).piece(0), None)],
+                _ => vec![(Key::segment(at, 0).piece(0), None)],
+            }
+        });
+        let store = closed
+            .open()
+            .expect("opening does not look at finished runs");
+        let found = store.check().await;
+        assert!(
+            matches!(found, Err(StoreError::Corrupt { .. })),
+            "{found:?}"
+        );
+    }
+}
+
+#[tokio::test]
+async fn sled_never_spills_pages_into_files() {
+    let closed = Closed::new().await;
+    let store = closed.open().expect("it opens");
+    for n in 10..40 {
+        store.create(new_run(n)).await.expect("created");
+        let len = usize::try_from(n).expect("small") * 20_000;
+        store.append(append(n, 1, len)).await.expect("appended");
+        store.append(ending(n, 2)).await.expect("ended");
+    }
+    store.check().await.expect("sound");
+    store.close().await.expect("closed");
+    let blobs = std::fs::read_dir(closed.path.join("blobs")).expect("readable");
+    assert_eq!(blobs.count(), 0);
+}
+
+#[tokio::test]
+async fn a_dropped_store_can_be_opened_again_at_once() {
+    let closed = Closed::new().await;
+    for _ in 0..30 {
+        let store = closed.open().expect("the directory was released");
+        let claim = store.claim(header(2).run).await.expect("claimed");
+        let claim = claim.expect("there");
+        let next = claim.frames.len() as u64;
+        let mut one = append(2, next, 50);
+        one.epoch = claim.epoch;
+        drop(store.append(one));
+    }
+    let store = closed.open().expect("it opens");
+    let frames = store.frames(header(2).run, 0, 100).await.expect("readable");
+    assert_eq!(
+        frames.len(),
+        34,
+        "what was queued before the drop was written"
+    );
+}

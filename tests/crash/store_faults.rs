@@ -1,0 +1,11 @@
+//! Faults against the sled store on a real disk: damaged files, killed processes, power
+//! cuts. Owns nothing of the store; it sees it through its public face alone.
+
+#[path = "store_faults"]
+mod store_faults {
+    mod child;
+    mod damage;
+    mod killed;
+    mod power;
+    mod work;
+}

@@ -1,0 +1,240 @@
+//! The process that gets killed: this test binary, started again with a task.
+//!
+//! It appends to a store and prints one line per acknowledgement: run, number of frames
+//! that are acknowledged, their length.
+
+use std::collections::BTreeMap;
+use std::io::Write;
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::sync::Arc;
+
+use workflow_runtime::store::sled::{SledOptions, SledStore};
+use workflow_runtime::store::{Creation, Durability, Store, StoreError};
+
+use super::work::{Expected, append, ending, id, new_run};
+
+/// The variable that says what the child is to do.
+const TASK: &str = "STORE_CHILD_TASK";
+
+/// How many runs grow at the same time, so that commits are groups.
+const WRITERS: u64 = 4;
+
+/// Prepares to start this binary again as a child with a task.
+pub(super) fn command(task: &str, store: &Path) -> Command {
+    let mut command = Command::new(std::env::current_exe().expect("this binary has a path"));
+    command
+        .args(["store_faults::child::the_child_does_its_task", "--exact"])
+        .args(["--nocapture", "--test-threads=1"])
+        .env(TASK, task)
+        .env("STORE_DIR", store)
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null());
+    command
+}
+
+/// Collects acknowledgements from a child's output: the most that was said of each run.
+/// A line that the child did not finish was not said.
+pub(super) fn acknowledged(output: &str) -> Vec<Expected> {
+    let mut most: BTreeMap<u64, Expected> = BTreeMap::new();
+    for line in output.split_inclusive('\n') {
+        let Some(line) = line.strip_suffix('\n') else {
+            continue;
+        };
+        let Some(rest) = line.trim().strip_prefix("ack ") else {
+            continue;
+        };
+        let numbers: Vec<u64> = rest.split(' ').filter_map(|n| n.parse().ok()).collect();
+        let [n, frames, len] = numbers[..] else {
+            panic!("the child said `{line}`");
+        };
+        let len = usize::try_from(len).expect("a length");
+        let entry = most.entry(n).or_insert(Expected { n, frames: 0, len });
+        entry.frames = entry.frames.max(frames);
+    }
+    most.into_values().collect()
+}
+
+/// Not a test of its own: what the child runs. Without a task it does nothing.
+#[test]
+fn the_child_does_its_task() {
+    let Ok(task) = std::env::var(TASK) else {
+        return;
+    };
+    let store = std::env::var("STORE_DIR").expect("the parent says where");
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(2)
+        .build()
+        .expect("a runtime");
+    let words: Vec<&str> = task.split(' ').collect();
+    match words[..] {
+        ["hold"] => hold(Path::new(&store)),
+        ["until", "it", "fails"] => runtime.block_on(until_it_fails(Path::new(&store))),
+        ["grow", rounds, each, len, skip] => {
+            let number = |word: &str| word.parse::<u64>().expect("a number");
+            let (options, mixed) = match skip {
+                "skip" => (
+                    SledOptions::default().unsafe_skip_fdatasync_for_tests(),
+                    false,
+                ),
+                "mixed" => (SledOptions::default(), true),
+                _ => (SledOptions::default(), false),
+            };
+            let len = usize::try_from(number(len)).expect("a length");
+            for round in 0..number(rounds) {
+                let last = round + 1 == number(rounds);
+                let store = SledStore::open(&store, options.clone()).expect("the store opens");
+                let store = Arc::new(store);
+                runtime.block_on(grow(&store, number(each), len, mixed));
+                // Closed, dropped, and at last left as it is.
+                match round % 2 {
+                    _ if last => std::mem::forget(store),
+                    0 => runtime.block_on(store.close()).expect("closed"),
+                    _ => drop(store),
+                }
+            }
+        }
+        _ => panic!("unknown task `{task}`"),
+    }
+}
+
+/// Holds the store until the parent has seen enough.
+fn hold(path: &Path) {
+    let _store = SledStore::open(path, SledOptions::default()).expect("the store opens");
+    say("holding");
+    let mut line = String::new();
+    let _ = std::io::stdin().read_line(&mut line);
+}
+
+fn say(line: &str) {
+    // One write per line: what the parent reads whole was said after what it tells of.
+    let mut out = std::io::stdout().lock();
+    out.write_all(format!("{line}\n").as_bytes())
+        .and_then(|()| out.flush())
+        .expect("the parent listens");
+}
+
+/// Appends until the disk refuses, and then looks whether the store keeps its promise to
+/// acknowledge nothing more.
+async fn until_it_fails(path: &Path) {
+    let store = SledStore::open(path, SledOptions::default()).expect("the store opens");
+    let Creation::Created(epoch) = store.create(new_run(1, 300)).await.expect("created") else {
+        panic!("the store is new");
+    };
+    say("ack 1 1 300");
+    let mut seq = 1;
+    loop {
+        // Two at a time: in one group or in two.
+        let pair = [0, 1].map(|more| store.append(append(1, epoch, seq + more, 300)));
+        let mut refused = false;
+        for one in pair {
+            match one.await {
+                Ok(()) if refused => panic!("one behind a refused one was acknowledged"),
+                Ok(()) => {
+                    seq += 1;
+                    say(&format!("ack 1 {seq} 300"));
+                }
+                Err(StoreError::Io { .. } | StoreError::Stopped { .. }) => refused = true,
+                Err(other) => panic!("{other:?}"),
+            }
+        }
+        if refused {
+            break;
+        }
+        assert!(seq < 10_000, "the disk never refused");
+    }
+    let reason = store.failure().expect("it says why");
+    let answers = [
+        store.create(new_run(2, 300)).await.map(|_| ()),
+        store.append(append(1, epoch, 1, 300)).await,
+        store.frames(id(1), 0, 1).await.map(|_| ()),
+        store.unfinished().await.map(|_| ()),
+        store.close().await,
+    ];
+    for answer in answers {
+        match answer {
+            Err(StoreError::Stopped { reason: said }) => assert_eq!(said, reason),
+            other => panic!("after `{reason}`: {other:?}"),
+        }
+    }
+    say("stopped");
+}
+
+/// Lets some runs grow until each round's share is done, and ends every second one.
+async fn grow(store: &Arc<SledStore>, each: u64, len: usize, mixed: bool) {
+    let earlier = store.unfinished().await.expect("readable");
+    let begun = first_unused(store).await;
+    let mut writers = Vec::new();
+    for writer in 0..WRITERS {
+        let store = Arc::clone(store);
+        writers.push(tokio::spawn(async move {
+            let mut n = begun + writer;
+            let mut left = each;
+            while left > 0 {
+                let grown = grow_one(&store, n, left.min(8), len, mixed).await;
+                left -= grown;
+                n += WRITERS;
+            }
+        }));
+    }
+    for unfinished in earlier {
+        go_on(store, unfinished.run, len).await;
+    }
+    for writer in writers {
+        writer.await.expect("no writer panics");
+    }
+}
+
+/// Returns a run number that no earlier round used.
+async fn first_unused(store: &SledStore) -> u64 {
+    let query = workflow_runtime::store::RunQuery {
+        limit: 1,
+        ..Default::default()
+    };
+    let newest = store.list(query).await.expect("listed");
+    // The numbers are in the creation times.
+    newest
+        .first()
+        .map_or(0, |header| header.created_at.as_micros() - 1_000 + WRITERS)
+}
+
+/// Lets one run grow. If it is mixed, most appends are only buffered and say nothing: the
+/// synced one behind them speaks for all.
+async fn grow_one(store: &SledStore, n: u64, frames: u64, len: usize, mixed: bool) -> u64 {
+    let epoch = match store.create(new_run(n, len)).await.expect("created") {
+        Creation::Created(epoch) => epoch,
+        Creation::Exists(_) => return 1,
+    };
+    say(&format!("ack {n} 1 {len}"));
+    for seq in 1..frames {
+        let last = seq + 1 == frames && n.is_multiple_of(2);
+        let mut one = if last {
+            ending(n, epoch, seq, len)
+        } else {
+            append(n, epoch, seq, len)
+        };
+        let silent = mixed && seq % 4 > 0;
+        if silent {
+            one.durability = Durability::Buffered;
+        }
+        store.append(one).await.expect("appended");
+        if !silent {
+            say(&format!("ack {n} {} {len}", seq + 1));
+        }
+    }
+    frames.max(1)
+}
+
+/// Claims a run of an earlier round and appends to it.
+async fn go_on(store: &SledStore, run: workflow_runtime::RunId, len: usize) {
+    let claim = store.claim(run).await.expect("claimed").expect("there");
+    let n = claim.header.created_at.as_micros() - 1_000;
+    if run != id(n) || claim.frames.is_empty() {
+        panic!("{run} is not what was written");
+    }
+    let next = claim.frames.len() as u64;
+    let one = append(n, claim.epoch, next, len);
+    if store.append(one).await.is_ok() {
+        say(&format!("ack {n} {} {len}", next + 1));
+    }
+}

@@ -1,0 +1,52 @@
+//! kill -9 at random moments: nothing that was acknowledged is lost.
+
+use std::io::{BufRead, BufReader, Read};
+use std::time::Duration;
+
+use workflow_runtime::store::Store;
+use workflow_runtime::store::sled::{SledOptions, SledStore};
+
+use super::child;
+use super::work::{Look, Numbers, look};
+
+/// How many times the process is killed.
+const KILLS: u64 = 30;
+
+#[tokio::test]
+async fn a_killed_process_loses_nothing_that_was_acknowledged() {
+    let directory = tempfile::tempdir().expect("a temporary directory");
+    let path = directory.path().join("store");
+    let mut said = String::new();
+    let mut numbers = Numbers(1);
+    for kill in 0..KILLS {
+        let mut running = child::command("grow 1 1000000 300 sync", &path)
+            .spawn()
+            .expect("the child starts");
+        let mut output = BufReader::new(running.stdout.take().expect("piped"));
+        // Sometimes while the store is being opened, mostly in the middle of the work.
+        if kill % 4 > 0 {
+            let mut line = String::new();
+            while !line.starts_with("ack") {
+                line.clear();
+                assert!(output.read_line(&mut line).expect("text") > 0, "it gave up");
+                said.push_str(&line);
+            }
+        }
+        std::thread::sleep(Duration::from_millis(numbers.below(50)));
+        running.kill().expect("killed");
+        running.wait().expect("gone");
+        output.read_to_string(&mut said).expect("text");
+        said.push('\n'); // what was cut off is no line; the next child begins a new one
+        let store = SledStore::open(&path, SledOptions::default())
+            .unwrap_or_else(|error| panic!("after kill {kill}: {error}"));
+        assert!(kill == 0 || !store.stopped_cleanly());
+        for expected in child::acknowledged(&said) {
+            let found = look(&store, expected).await;
+            assert_eq!(found, Look::Sound, "after kill {kill}: {expected:?}");
+        }
+        store.check().await.expect("sound");
+    }
+    let acknowledged = child::acknowledged(&said);
+    let frames: u64 = acknowledged.iter().map(|run| run.frames).sum();
+    assert!(frames > 200, "the child got to do something: {frames}");
+}

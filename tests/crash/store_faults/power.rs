@@ -1,0 +1,348 @@
+//! Power cuts: what only the operating system had is gone, what was acknowledged is not.
+//!
+//! A preloaded shim (`shim.c`) records every write and every sync of a child that works on
+//! a store. From the record the test rebuilds the directory as a disk would hold it that
+//! kept synced bytes only, or those and some of the others, at many moments, and opens it.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use workflow_runtime::store::sled::{SledOptions, SledStore};
+
+use super::child;
+use super::work::{Expected, Look, Numbers, look};
+
+/// At how many moments of one recording the power is cut.
+const CUTS: usize = 6;
+
+/// One thing the child did.
+#[derive(Debug)]
+struct Record {
+    kind: u8,
+    path: PathBuf,
+    offset: u64,
+    data: Vec<u8>,
+}
+
+/// A file, with what of it is on the disk and what is not yet.
+#[derive(Debug, Default, Clone)]
+struct Inode {
+    synced: Vec<u8>,
+    /// Writes and truncations since.
+    pending: Vec<(u64, Option<Vec<u8>>)>,
+}
+
+/// A disk that keeps only what was synced, names included.
+#[derive(Debug, Default)]
+struct Disk {
+    inodes: Vec<Inode>,
+    names: BTreeMap<PathBuf, usize>,
+    synced_names: BTreeMap<PathBuf, usize>,
+}
+
+/// What of the unsynced survives.
+#[derive(Debug, Clone, Copy)]
+enum Luck {
+    None,
+    /// Each write of each file on its own, as this seed has it.
+    Some(u64),
+}
+
+fn apply(bytes: &mut Vec<u8>, offset: u64, data: Option<&[u8]>) {
+    let offset = usize::try_from(offset).expect("a small file");
+    match data {
+        None => bytes.resize(offset, 0),
+        Some(data) => {
+            if bytes.len() < offset + data.len() {
+                bytes.resize(offset + data.len(), 0);
+            }
+            bytes[offset..offset + data.len()].copy_from_slice(data);
+        }
+    }
+}
+
+impl Disk {
+    fn inode(&mut self, path: &Path) -> Option<&mut Inode> {
+        let number = *self.names.get(path)?;
+        Some(&mut self.inodes[number])
+    }
+
+    fn play(&mut self, record: &Record) {
+        let path = &record.path;
+        match record.kind {
+            b'C' => {
+                self.names.insert(path.clone(), self.inodes.len());
+                self.inodes.push(Inode::default());
+            }
+            b'W' => {
+                let write = (record.offset, Some(record.data.clone()));
+                self.inode(path).expect("created").pending.push(write);
+            }
+            b'T' => {
+                let cut = (record.offset, None);
+                self.inode(path).expect("created").pending.push(cut);
+            }
+            b'S' => match self.inode(path) {
+                Some(inode) => {
+                    for (offset, data) in std::mem::take(&mut inode.pending) {
+                        apply(&mut inode.synced, offset, data.as_deref());
+                    }
+                }
+                None => self.sync_names(path),
+            },
+            b'R' => {
+                let to = PathBuf::from(String::from_utf8(record.data.clone()).expect("a path"));
+                let number = self.names.remove(path).expect("created");
+                self.names.insert(to, number);
+            }
+            b'U' => {
+                self.names.remove(path);
+            }
+            _ => {}
+        }
+    }
+
+    /// A directory was synced: the names in it are on the disk.
+    fn sync_names(&mut self, directory: &Path) {
+        let inside = |path: &Path| path.parent() == Some(directory);
+        self.synced_names.retain(|path, _| !inside(path));
+        let now = self.names.iter().filter(|(path, _)| inside(path));
+        let now = now.map(|(path, number)| (path.clone(), *number));
+        self.synced_names.extend(now.collect::<Vec<_>>());
+    }
+
+    /// Writes what survives into a directory.
+    fn survive(&self, from: &Path, to: &Path, luck: Luck) {
+        let _ = fs::remove_dir_all(to);
+        fs::create_dir_all(to).expect("made");
+        let mut coin = Numbers(match luck {
+            Luck::None => 0,
+            Luck::Some(seed) => seed,
+        });
+        for (path, number) in &self.synced_names {
+            let inode = &self.inodes[*number];
+            let mut bytes = inode.synced.clone();
+            if matches!(luck, Luck::Some(_)) {
+                for (offset, data) in &inode.pending {
+                    if coin.below(2) == 0 {
+                        apply(&mut bytes, *offset, data.as_deref());
+                    }
+                }
+            }
+            let inside = path.strip_prefix(from).expect("recorded below it");
+            fs::write(to.join(inside), bytes).expect("written");
+        }
+    }
+}
+
+/// Compiles the shim.
+fn shim(directory: &Path) -> PathBuf {
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("crash/shim.c");
+    let library = directory.join("shim.so");
+    let output = Command::new("cc")
+        .args(["-shared", "-fPIC", "-O1", "-Wall", "-o"])
+        .arg(&library)
+        .arg(&source)
+        .args(["-ldl", "-lpthread"])
+        .output()
+        .expect("this test needs a C compiler called `cc` (on Debian: apt install gcc)");
+    assert!(
+        output.status.success(),
+        "the shim does not compile:\n{}",
+        String::from_utf8_lossy(&output.stderr)
+    );
+    library
+}
+
+/// Records a child at work.
+fn record(task: &str, directory: &Path) -> (PathBuf, Vec<Record>) {
+    let store = directory.join("store");
+    let log = directory.join("log");
+    let status = child::command(task, &store)
+        .env("LD_PRELOAD", shim(directory))
+        .env("SHIM_LOG", &log)
+        .stdout(std::process::Stdio::null())
+        .status()
+        .expect("the child starts");
+    assert!(status.success(), "the child failed at `{task}`");
+    let bytes = fs::read(&log).expect("the shim wrote a log");
+    (store, parse(&bytes))
+}
+
+fn parse(mut rest: &[u8]) -> Vec<Record> {
+    fn take<'a>(rest: &mut &'a [u8], len: usize) -> &'a [u8] {
+        let (taken, left) = rest.split_at(len);
+        *rest = left;
+        taken
+    }
+    fn len(rest: &mut &[u8]) -> usize {
+        u32::from_le_bytes(take(rest, 4).try_into().expect("four bytes")) as usize
+    }
+    let mut records = Vec::new();
+    while !rest.is_empty() {
+        let kind = take(&mut rest, 1)[0];
+        let path_len = len(&mut rest);
+        let path = String::from_utf8(take(&mut rest, path_len).to_vec()).expect("a path");
+        let offset = take(&mut rest, 8).try_into().expect("eight bytes");
+        let data_len = len(&mut rest);
+        let data = take(&mut rest, data_len).to_vec();
+        records.push(Record {
+            kind,
+            path: path.into(),
+            offset: u64::from_le_bytes(offset),
+            data,
+        });
+    }
+    records
+}
+
+/// What became of a store after a power cut.
+#[derive(Debug, PartialEq, Eq)]
+enum Outcome {
+    Kept,
+    Lost(String),
+}
+
+async fn examine(path: &Path, acknowledged: &[Expected]) -> Outcome {
+    let store = match SledStore::open(path, SledOptions::default()) {
+        Ok(store) => store,
+        Err(error) if acknowledged.is_empty() => {
+            // Nobody was told of anything; but a crash must not make a directory unusable.
+            return Outcome::Lost(format!("nothing was acknowledged, and yet: {error}"));
+        }
+        Err(error) => return Outcome::Lost(error.to_string()),
+    };
+    for run in acknowledged {
+        match look(&store, *run).await {
+            Look::Sound => {}
+            Look::Wrong => panic!("wrong data in {run:?}"),
+            other => return Outcome::Lost(format!("{other:?}: {run:?}")),
+        }
+    }
+    Outcome::Kept
+}
+
+/// Cuts the power at several moments of a recording and returns what became of it.
+async fn cut_power(task: &str) -> Vec<(usize, Outcome)> {
+    let directory = tempfile::tempdir().expect("a temporary directory");
+    let (store, records) = record(task, directory.path());
+    let acks: Vec<usize> = (0..records.len())
+        .filter(|at| records[*at].kind == b'A' && records[*at].data.starts_with(b"ack"))
+        .collect();
+    assert!(acks.len() > CUTS, "the child got to do something");
+    // Right after acknowledgements, spread evenly, and at some moments in between.
+    let mut moments: Vec<usize> = (1..=CUTS)
+        .map(|i| acks[i * (acks.len() - 1) / CUTS])
+        .collect();
+    let mut numbers = Numbers(task.len() as u64);
+    moments.extend((0..CUTS).map(|_| numbers.below(records.len() as u64) as usize));
+    moments.sort_unstable();
+    let after = directory.path().join("after");
+    let mut disk = Disk::default();
+    let mut said = String::new();
+    let mut outcomes = Vec::new();
+    let mut next = 0;
+    for (at, record) in records.iter().enumerate() {
+        if record.kind == b'A' {
+            said.push_str(&String::from_utf8_lossy(&record.data));
+        }
+        disk.play(record);
+        if next < moments.len() && moments[next] == at {
+            while next < moments.len() && moments[next] == at {
+                next += 1;
+            }
+            let acknowledged = child::acknowledged(&said);
+            for luck in [Luck::None, Luck::Some(at as u64)] {
+                disk.survive(&store, &after, luck);
+                let outcome = examine(&after, &acknowledged).await;
+                outcomes.push((at, outcome));
+            }
+        }
+    }
+    outcomes
+}
+
+async fn expect_kept(task: &str) {
+    for (at, outcome) in cut_power(task).await {
+        assert_eq!(
+            outcome,
+            Outcome::Kept,
+            "`{task}`, power cut after record {at}"
+        );
+    }
+}
+
+#[tokio::test]
+async fn a_power_cut_loses_no_acknowledged_record_of_200_bytes() {
+    expect_kept("grow 3 200 200 sync").await;
+}
+
+#[tokio::test]
+async fn a_power_cut_loses_no_acknowledged_record_of_4_kib() {
+    expect_kept("grow 3 40 4096 sync").await;
+}
+
+#[tokio::test]
+async fn a_power_cut_loses_no_acknowledged_record_of_8_kib() {
+    expect_kept("grow 3 30 8192 sync").await;
+}
+
+#[tokio::test]
+async fn a_power_cut_loses_no_acknowledged_record_of_64_kib() {
+    expect_kept("grow 3 12 65536 sync").await;
+}
+
+#[tokio::test]
+async fn a_power_cut_loses_no_acknowledged_record_of_a_mebibyte() {
+    expect_kept("grow 3 3 1048576 sync").await;
+}
+
+#[tokio::test]
+async fn a_power_cut_takes_buffered_records_and_no_synced_one() {
+    expect_kept("grow 2 400 2000 mixed").await;
+}
+
+/// Lets the disk refuse something, and checks what the store makes of it, then and later.
+async fn refuse(variable: &str, at: u32) {
+    let directory = tempfile::tempdir().expect("a temporary directory");
+    let store = directory.path().join("store");
+    let output = child::command("until it fails", &store)
+        .env("LD_PRELOAD", shim(directory.path()))
+        .env("SHIM_LOG", directory.path().join("log"))
+        .env(variable, at.to_string())
+        .stderr(std::process::Stdio::inherit())
+        .output()
+        .expect("the child starts");
+    let said = String::from_utf8_lossy(&output.stdout);
+    assert!(said.contains("stopped"), "{variable}={at}: {said}");
+    let outcome = examine(&store, &child::acknowledged(&said)).await;
+    assert_eq!(outcome, Outcome::Kept, "{variable}={at}");
+}
+
+#[tokio::test]
+async fn after_a_failed_sync_nothing_is_acknowledged_until_reopened() {
+    for at in [20, 40] {
+        refuse("FAIL_SYNC_AT", at).await;
+    }
+}
+
+#[tokio::test]
+async fn a_full_disk_stops_the_store_and_loses_nothing() {
+    for at in [20, 41] {
+        refuse("FAIL_WRITE_AT", at).await;
+    }
+}
+
+#[tokio::test]
+async fn without_our_own_sync_a_power_cut_would_be_noticed() {
+    let outcomes = cut_power("grow 3 100 200 skip").await;
+    let lost = outcomes
+        .iter()
+        .filter(|(_, outcome)| *outcome != Outcome::Kept);
+    assert!(
+        lost.count() > CUTS,
+        "the test sees what it should see: {outcomes:?}"
+    );
+}
