@@ -317,10 +317,14 @@ impl RunCore {
         true
     }
 
-    /// Moves to another phase and has every waiting call look again.
+    /// Moves to another phase and has every waiting call look again. Closing is the last one:
+    /// a driver that goes live just then must not take it back.
     pub(crate) fn set_phase(&self, phase: Phase) {
         let wakers: Vec<Waker> = {
             let mut state = self.state();
+            if state.phase == Phase::Closing {
+                return;
+            }
             state.phase = phase;
             state
                 .calls
