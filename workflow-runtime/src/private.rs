@@ -41,10 +41,11 @@ where
 }
 
 /// Runs a blocking body on the blocking pool.
-pub fn blocking<R: Send + 'static>(
-    attempt: &Attempt,
-    body: impl FnOnce() -> R + Send + 'static,
-) -> impl Future<Output = R> + Send + 'static {
+pub fn blocking<R, F>(attempt: &Attempt, body: F) -> impl Future<Output = R> + Send + use<R, F>
+where
+    R: Send + 'static,
+    F: FnOnce() -> R + Send + 'static,
+{
     crate::call::run_blocking(attempt, body)
 }
 

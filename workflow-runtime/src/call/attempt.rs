@@ -25,10 +25,14 @@ impl Attempt {
 }
 
 /// Runs a blocking body on the blocking pool, with the step's context.
-pub(crate) fn run_blocking<R: Send + 'static>(
+pub(crate) fn run_blocking<R, F>(
     attempt: &Attempt,
-    body: impl FnOnce() -> R + Send + 'static,
-) -> impl Future<Output = R> + Send + 'static {
+    body: F,
+) -> impl Future<Output = R> + Send + use<R, F>
+where
+    R: Send + 'static,
+    F: FnOnce() -> R + Send + 'static,
+{
     let context = attempt.context.clone();
     async move {
         let running = Running::begin(context.clone());
