@@ -140,32 +140,45 @@ impl<W: Workflow> RunHandle<W> {
 
     /// Waits until the run has ended or is parked.
     async fn end(&self) -> Result<Result<End, Parking>, EngineError> {
-        // A run that was taken up again has a newer entry than this handle.
-        let entry = self.shared.entry(self.run).or_else(|| self.entry.clone());
-        if let Some(entry) = entry {
-            let settled = |p: &Progress| !matches!(p, Progress::Creating | Progress::Active);
-            match entry.progress.wait_for(settled).await {
-                Progress::Ended(end) => return Ok(Ok(end)),
-                Progress::Stopped(reason) => return Err(EngineError::Stopped(reason.into())),
-                // Parked once; by now it may have been taken up again and have ended. Or this was
-                // the entry of a start that found the run in the store.
-                Progress::Creating | Progress::Active | Progress::Parked | Progress::NotCreated => {
+        let settled = |p: &Progress| !matches!(p, Progress::Creating | Progress::Active);
+        let mut waited_for: Option<Arc<RunEntry>> = None;
+        loop {
+            // A run that was taken up again has a newer entry than this handle.
+            let entry = self.shared.entry(self.run).or_else(|| self.entry.clone());
+            let is_new = match (&entry, &waited_for) {
+                (Some(entry), Some(known)) => !Arc::ptr_eq(entry, known),
+                (Some(_), None) => true,
+                (None, _) => false,
+            };
+            if let Some(entry) = entry.filter(|_| is_new) {
+                match entry.progress.wait_for(settled).await {
+                    Progress::Ended(end) => return Ok(Ok(end)),
+                    Progress::Stopped(reason) => return Err(EngineError::Stopped(reason.into())),
+                    // Parked once; by now it may have been taken up, or have ended. Or this was
+                    // the entry of a start that found the run in the store.
+                    Progress::Creating
+                    | Progress::Active
+                    | Progress::Parked
+                    | Progress::NotCreated => waited_for = Some(entry),
                 }
             }
-        }
-        let header = header(&self.shared, self.run).await?;
-        match header.state {
-            RunState::Parked(parking) => Ok(Err(parking)),
-            RunState::Ended(_) => {
-                let records = inspect::records(&self.shared, self.run).await?;
-                inspect::end_of(records)
-                    .map(Ok)
-                    .ok_or(EngineError::UnknownRun(self.run))
+            let header = header(&self.shared, self.run).await?;
+            match header.state {
+                RunState::Parked(parking) => return Ok(Err(parking)),
+                RunState::Ended(_) => {
+                    let records = inspect::records(&self.shared, self.run).await?;
+                    return inspect::end_of(records)
+                        .map(Ok)
+                        .ok_or(EngineError::UnknownRun(self.run));
+                }
+                RunState::Active if is_new => {} // taken up since: wait for that
+                RunState::Active => {
+                    return Err(EngineError::Stopped(format!(
+                        "{} is unfinished and not driven by this engine",
+                        self.run
+                    )));
+                }
             }
-            RunState::Active => Err(EngineError::Stopped(format!(
-                "{} is unfinished and not driven by this engine",
-                self.run
-            ))),
         }
     }
 }
