@@ -13,13 +13,16 @@ use crate::error::{Error, Retry};
 use crate::journal::Outcome;
 use crate::payload::{PayloadError, Payloads};
 
+/// Decides whether a failed value is worth another attempt.
+type RetryIf<R> = Box<dyn Fn(&R) -> bool + Send + Sync>;
+
 /// How values of type `R` cross the journal.
 pub struct Returns<R> {
     encode: fn(&Payloads, &R) -> Result<Outcome, PayloadError>,
     decode: fn(&Payloads, &Outcome) -> Result<Decoded<R>, PayloadError>,
     failure: fn(&R) -> Option<Retry>,
     broken: fn(Error) -> Result<R, Error>,
-    retry_if: Option<Box<dyn Fn(&R) -> bool + Send + Sync>>,
+    retry_if: Option<RetryIf<R>>,
 }
 
 /// What an outcome is for the workflow.
