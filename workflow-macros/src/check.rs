@@ -251,10 +251,19 @@ impl Check<'_> {
     }
 
     fn resource(&self, param: &Param) {
-        if let ParamKind::Resource { wanted: None, .. } = &param.kind {
+        let ParamKind::Resource { attribute, wanted } = &param.kind else {
+            return;
+        };
+        if wanted.is_none() {
             self.refuse(
                 &param.written.ty,
                 "a `#[resource]` is `&T` or `Arc<T>`: the engine owns it and shares it between runs",
+            );
+        }
+        if attribute.meta.require_path_only().is_err() {
+            self.refuse(
+                attribute,
+                "`#[resource]` takes no arguments: a resource is found by its type",
             );
         }
     }

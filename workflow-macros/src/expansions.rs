@@ -114,6 +114,17 @@ fn a_workflow_with_an_unsound_signature_becomes_a_stub() {
 }
 
 #[test]
+fn an_attribute_that_is_not_ours_goes_on_the_function_with_the_body() {
+    let item = "#[tracing::instrument(skip_all)] async fn charge(cents: u64) -> u64 { cents }";
+    for expanded in [step("", item), workflow("", item), workflow("inline", item)] {
+        let words: Vec<&str> = expanded.split_whitespace().collect();
+        let body = "#[tracing::instrument(skip_all)] async fn __body(cents: u64)";
+        assert!(words.join(" ").contains(body), "{expanded}");
+        assert_eq!(expanded.matches("instrument").count(), 1, "{expanded}");
+    }
+}
+
+#[test]
 fn a_mistake_in_a_body_leaves_the_real_expansion() {
     let expanded = workflow("", "async fn checkout() -> Instant { Instant::now() }");
     assert!(expanded.contains("impl ::workflow_runtime::__private::Workflow for checkout"));

@@ -31,6 +31,11 @@ pub async fn Old(#[allow(unused_variables)] NAME: u64) {}
 #[track_caller]
 pub async fn run(mut unused: u64) {}
 
+/// Ran.
+#[workflow]
+#[deprecated = "use `run`"]
+pub async fn ran() {}
+
 #[workflow]
 #[cfg(any())]
 async fn gone(nothing: Missing) -> Missing {}
@@ -38,5 +43,5 @@ async fn gone(nothing: Missing) -> Missing {}
 #[allow(deprecated)]
 
 fn main() {
-    let _calls = || (charge(1), Old(1), run(1));
+    let _calls = || (charge(1), Old(1), run(1), ran());
 }

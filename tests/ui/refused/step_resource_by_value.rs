@@ -5,8 +5,8 @@ use workflow_runtime::step;
 struct Payments;
 
 #[step]
-async fn charge(#[resource] payments: Payments, #[resource] other: &mut Payments, cents: u64) -> u64 {
-    let _ = (payments, other);
+async fn charge(#[resource] payments: Payments, #[resource] other: &mut Payments, cents: u64, #[resource(name)] named: &Payments) -> u64 {
+    let _ = (payments, other, named);
     cents
 }
 

@@ -84,7 +84,7 @@ fn implementation(
         function.attributes.cfg(),
         function.attributes.levels_beside(),
     );
-    let (name, own_name) = (type_name(function, options), &function.sig.ident);
+    let (name, own_name) = (type_name(function, options), marker_name(function));
     let input = input(function);
     let names = function.journaled().map(Param::inner_name);
     let body = body_function(function, &scoped_body(function, door));
@@ -117,6 +117,7 @@ fn implementation(
             ) -> impl ::core::future::Future<Output = Self::Output> + ::core::marker::Send + 'static {
                 #body
                 // Whoever registers the type uses the function.
+                #[allow(deprecated)]
                 let _ = #own_name;
                 #call
             }
