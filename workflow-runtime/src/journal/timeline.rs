@@ -26,16 +26,16 @@ impl fmt::Display for Journal {
             let offset = record.time.since(began.unwrap_or_default());
             writeln!(
                 f,
-                "{:>10}  {:>3}  {}",
+                "{:>9}  {:>3}  {}",
                 Offset(offset),
                 record.seq,
                 record.event
             )?;
         }
         match &header.state {
-            RunState::Active => writeln!(f, "{:>10}       unfinished", "…"),
+            RunState::Active => writeln!(f, "{:>9}       unfinished", "…"),
             RunState::Parked(parking) => {
-                writeln!(f, "{:>10}       parked: {}", "…", parking.report)
+                writeln!(f, "{:>9}       parked: {}", "…", parking.report)
             }
             RunState::Ended(_) => Ok(()),
         }
@@ -72,7 +72,7 @@ impl fmt::Display for Event {
             }
             Self::AttemptFailed(attempt) => write!(
                 f,
-                "↻ {:<16} {}  attempt {} failed, next at {}",
+                "↻ {:<16} {}  attempt {} failed → {}",
                 attempt.name,
                 attempt.step,
                 attempt.attempt,
@@ -113,7 +113,7 @@ impl fmt::Display for Offset {
     }
 }
 
-/// A moment, to the second.
+/// The time of day of a moment.
 struct Clock(Timestamp);
 
 impl fmt::Display for Clock {
