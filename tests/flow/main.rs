@@ -2,3 +2,4 @@
 
 mod asked_again;
 mod basics;
+mod resumed;

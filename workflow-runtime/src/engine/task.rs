@@ -5,6 +5,7 @@
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
+use std::time::Duration;
 
 use tokio::sync::oneshot;
 
@@ -22,6 +23,9 @@ use crate::replay::{Delivery, History, Known};
 use crate::store::{
     BoxFuture, Creation, Epoch, ParkReason, Parking, RunHeader, RunState, StoreError,
 };
+
+/// How soon a resume looks at the store again when the run is in memory still.
+const LOOK_AGAIN: Duration = Duration::from_millis(2);
 
 type Created = Result<Option<RunHeader>, EngineError>;
 
@@ -97,28 +101,39 @@ pub(super) async fn resume_all(shared: &Arc<Shared>) -> Result<(), EngineError> 
 
 /// Takes a parked run up again.
 pub(super) async fn resume(shared: &Arc<Shared>, run: RunId) -> Result<(), EngineError> {
-    let header = shared
-        .store
-        .header(run)
-        .await?
-        .filter(|header| *header.namespace == *shared.namespace)
-        .ok_or(EngineError::UnknownRun(run))?;
-    match header.state {
-        RunState::Ended(_) => Err(EngineError::Ended(run)),
-        RunState::Active | RunState::Parked(_) => {
-            take_up(shared, run, false);
-            Ok(())
+    loop {
+        let header = shared
+            .store
+            .header(run)
+            .await?
+            .filter(|header| *header.namespace == *shared.namespace)
+            .ok_or(EngineError::UnknownRun(run))?;
+        let in_memory = match header.state {
+            RunState::Ended(_) => return Err(EngineError::Ended(run)),
+            RunState::Active | RunState::Parked(_) => take_up(shared, run, false),
+        };
+        match (in_memory, header.state) {
+            // The store says parked, and yet it is in memory: its task has parked it and not left
+            // yet, a start of the same key is looking at it, or another resume is ahead. None of
+            // them lasts; to believe the memory would lose this resume in the first two.
+            (Some(entry), RunState::Parked(_)) => {
+                let settled = |p: &Progress| !matches!(p, Progress::Creating | Progress::Active);
+                let settling = entry.progress.wait_for(settled);
+                let _ = tokio::time::timeout(LOOK_AGAIN, settling).await;
+            }
+            _ => return Ok(()),
         }
     }
 }
 
-/// Drives a stored run in a task of its own, unless it is in memory already.
-fn take_up(shared: &Arc<Shared>, run: RunId, after_crash: bool) {
+/// Drives a stored run in a task of its own, unless it is in memory already: then that is
+/// returned.
+fn take_up(shared: &Arc<Shared>, run: RunId, after_crash: bool) -> Option<Arc<RunEntry>> {
     let entry = RunEntry::new(Progress::Active);
     {
         let mut runs = shared.runs();
-        if runs.contains_key(&run) {
-            return;
+        if let Some(known) = runs.get(&run) {
+            return Some(known.clone());
         }
         runs.insert(run, entry.clone());
     }
@@ -128,6 +143,7 @@ fn take_up(shared: &Arc<Shared>, run: RunId, after_crash: bool) {
         &entry,
         Box::pin(claim(shared.clone(), run, after_crash)),
     );
+    None
 }
 
 /// Runs a run's task, and files how it went; also when the task is aborted or panics.
