@@ -16,12 +16,6 @@ pub use crate::key::Key;
 
 use crate::context::ScopeElement;
 
-/// Checks one argument on its own span.
-pub fn check_step_arg<T: StepArg>(_: &T) {}
-
-/// Checks one journaled type on its own span.
-pub fn check_journaled<T: Journaled>() {}
-
 /// Builds a step's call.
 #[track_caller]
 pub fn step_call<'step, R, A, F, Fut>(

@@ -35,8 +35,15 @@ pub trait Journaled: Serialize + DeserializeOwned + Send + 'static {}
 #[diagnostic::do_not_recommend]
 impl<T: Serialize + DeserializeOwned + Send + 'static> Journaled for T {}
 
-/// The arguments of a step, as a tuple. The tuple itself gives the digest.
-pub trait StepArgs: Serialize + Clone + Send {
+/// The arguments of a step, as a tuple.
+///
+/// `Serialize` is no supertrait: an argument that does not implement it would be reported twice,
+/// the second time without our words.
+pub trait StepArgs: Clone + Send {
+    /// Writes the arguments in order; this is what their digest is taken of.
+    #[doc(hidden)]
+    fn serialize_ordered<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error>;
+
     /// Writes the arguments as a map from name to value.
     #[doc(hidden)]
     fn serialize_named<S: Serializer>(
@@ -46,8 +53,12 @@ pub trait StepArgs: Serialize + Clone + Send {
     ) -> Result<S::Ok, S::Error>;
 }
 
-/// The arguments of a workflow, as a tuple. The tuple itself gives the digest.
-pub trait WorkflowArgs: Serialize + Send + Sized + 'static {
+/// The arguments of a workflow, as a tuple.
+pub trait WorkflowArgs: Send + Sized + 'static {
+    /// Writes the arguments in order; this is what their digest is taken of.
+    #[doc(hidden)]
+    fn serialize_ordered<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error>;
+
     /// Writes the arguments as a map from name to value.
     #[doc(hidden)]
     fn serialize_named<S: Serializer>(
@@ -62,6 +73,24 @@ pub trait WorkflowArgs: Serialize + Send + Sized + 'static {
         names: &'static [&'static str],
         deserializer: D,
     ) -> Result<Self, D::Error>;
+}
+
+/// A step's arguments in order, to be digested.
+pub(crate) struct OrderedStepArgs<'a, A>(pub(crate) &'a A);
+
+impl<A: StepArgs> Serialize for OrderedStepArgs<'_, A> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        self.0.serialize_ordered(serializer)
+    }
+}
+
+/// A workflow's arguments in order, to be digested.
+pub(crate) struct OrderedWorkflowArgs<'a, A>(pub(crate) &'a A);
+
+impl<A: WorkflowArgs> Serialize for OrderedWorkflowArgs<'_, A> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        self.0.serialize_ordered(serializer)
+    }
 }
 
 /// A step's arguments with their names, to be serialized.
@@ -128,6 +157,10 @@ fn absent<'de, T: Deserialize<'de>, E: de::Error>(name: &'static str) -> Result<
 macro_rules! tuples {
     ($($arg:ident $slot:ident $index:tt),*) => {
         impl<$($arg: StepArg),*> StepArgs for ($($arg,)*) {
+            fn serialize_ordered<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+                self.serialize(serializer)
+            }
+
             fn serialize_named<S: Serializer>(
                 &self,
                 _names: &'static [&'static str],
@@ -141,6 +174,10 @@ macro_rules! tuples {
         }
 
         impl<$($arg: Journaled),*> WorkflowArgs for ($($arg,)*) {
+            fn serialize_ordered<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+                self.serialize(serializer)
+            }
+
             fn serialize_named<S: Serializer>(
                 &self,
                 _names: &'static [&'static str],

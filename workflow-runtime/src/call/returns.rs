@@ -65,13 +65,14 @@ impl<R> Returns<R> {
     }
 }
 
-impl<T: 'static, E: 'static> Returns<Result<T, E>> {
+impl<R: 'static> Returns<R> {
     /// Has an error retried only if `decide` says so.
     #[must_use]
-    pub fn retry_if(mut self, decide: fn(&E) -> bool) -> Self {
-        self.retry_if = Some(Box::new(move |value| {
-            value.as_ref().err().is_some_and(decide)
-        }));
+    pub fn retry_if(mut self, decide: fn(&R::Error) -> bool) -> Self
+    where
+        R: ResultParts,
+    {
+        self.retry_if = Some(Box::new(move |value| value.error().is_some_and(decide)));
         self
     }
 }
@@ -136,14 +137,20 @@ pub trait PlainReturn {
     /// The return type.
     type R;
 
-    /// The answer.
-    fn returns(&self) -> Returns<Self::R>;
+    /// The answer. The bound is on the method: on the impl, a type that does not meet it would
+    /// be told that there is no such method.
+    fn returns(&self) -> Returns<Self::R>
+    where
+        Self::R: Journaled;
 }
 
-impl<R: Journaled> PlainReturn for Probe<R> {
+impl<R> PlainReturn for Probe<R> {
     type R = R;
 
-    fn returns(&self) -> Returns<R> {
+    fn returns(&self) -> Returns<R>
+    where
+        R: Journaled,
+    {
         Returns {
             encode: |payloads, value| payloads.encode(value).map(Outcome::Ok),
             decode: |payloads, outcome| match outcome {
@@ -165,6 +172,11 @@ impl<R: Journaled> PlainReturn for Probe<R> {
 }
 
 /// The two sides of a function's `Result`.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` is not a `Result`",
+    label = "not a `Result`",
+    note = "`retry_if` chooses among the errors of a step that returns a `Result`, and what a workflow returns under the name `Result` must be one"
+)]
 pub trait ResultParts {
     /// What success gives.
     type Ok;
@@ -177,6 +189,9 @@ pub trait ResultParts {
     ///
     /// The failure, as it is.
     fn split(self) -> Result<Self::Ok, Self::Error>;
+
+    /// Looks at the failure, if it is one.
+    fn error(&self) -> Option<&Self::Error>;
 }
 
 impl<T, E> ResultParts for Result<T, E> {
@@ -185,5 +200,9 @@ impl<T, E> ResultParts for Result<T, E> {
 
     fn split(self) -> Self {
         self
+    }
+
+    fn error(&self) -> Option<&E> {
+        self.as_ref().err()
     }
 }

@@ -16,7 +16,7 @@ use std::time::Duration;
 use bytes::Bytes;
 
 use super::StepDefinition;
-use super::args::{NamedStepArgs, StepArgs};
+use super::args::{NamedStepArgs, OrderedStepArgs, StepArgs};
 use super::attempt::Attempt;
 use super::outcome::{AttemptEnd, Policy, Settled, panic_message, settle};
 use super::returns::{Decoded, Returns};
@@ -147,7 +147,7 @@ where
     Fut: Future<Output = R> + Send + 'step,
 {
     fn digest(&self) -> Result<InputDigest, DigestError> {
-        digest(&self.args)
+        digest(&OrderedStepArgs(&self.args))
     }
 
     fn encode_input(&self, payloads: &Payloads, limit: usize) -> Option<Bytes> {

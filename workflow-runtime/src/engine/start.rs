@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use super::progress::Progress;
 use super::{EngineError, RunEntry, RunHandle, Shared, task};
-use crate::call::args::NamedWorkflowArgs;
+use crate::call::args::{NamedWorkflowArgs, OrderedWorkflowArgs};
 use crate::call::{Workflow, WorkflowCall, WorkflowDefinition};
 use crate::clock::wall_clock;
 use crate::digest::digest;
@@ -63,7 +63,7 @@ impl<W: Workflow> Start<W> {
             problem,
         };
         let payloads = &shared.services.payloads;
-        let input_digest = digest(&self.call.input)
+        let input_digest = digest(&OrderedWorkflowArgs(&self.call.input))
             .map_err(|error| unfit(PayloadError::Serialize(error.to_string())))?
             .strict;
         let input = payloads
