@@ -76,6 +76,7 @@ pub mod clock;
 mod codec;
 mod digest;
 mod error;
+mod id_map;
 mod ids;
 mod key;
 mod logs;

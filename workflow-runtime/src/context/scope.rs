@@ -18,6 +18,7 @@ use pin_project_lite::pin_project;
 
 use super::{Ambient, current_scope, enter};
 use crate::engine::core::RunCore;
+use crate::id_map::IdMap;
 use crate::ids::{CallKind, Discriminator, StepId, random_stream};
 
 /// One scope of one run.
@@ -40,7 +41,7 @@ struct Claims {
     /// Named scopes, so that a name used twice gives two scopes and never the same ids.
     named: HashMap<Box<str>, u64>,
     /// Keyed calls, to refuse a repeated key; the place is for the message.
-    keyed: HashMap<StepId, &'static Location<'static>>,
+    keyed: IdMap<StepId, &'static Location<'static>>,
     random_position: u64,
 }
 

@@ -1,6 +1,5 @@
 //! How an engine is configured and opened.
 
-use std::collections::HashMap;
 use std::path::Path;
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex};
@@ -224,7 +223,7 @@ impl EngineBuilder {
             registry: self.registry,
             namespace: self.namespace,
             audit_key: self.audit_key,
-            runs: Mutex::new(HashMap::new()),
+            runs: Mutex::default(),
             closing: AtomicBool::new(false),
             left: Notify::new(),
         });

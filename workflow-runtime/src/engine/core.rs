@@ -4,7 +4,6 @@
 //! The driver decides what is delivered when; a call only registers, waits, and hands in what its
 //! body made. Nothing in here waits, and no lock is held while user code runs.
 
-use std::collections::{HashMap, HashSet};
 use std::panic::Location;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::Waker;
@@ -17,6 +16,7 @@ use crate::clock::{Timestamp, wall_clock};
 use crate::context::WorkflowMetadata;
 use crate::digest::InputDigest;
 use crate::error::Error;
+use crate::id_map::{IdMap, IdSet};
 use crate::ids::{CallKind, RunId, StepId};
 use crate::journal::{Event, Outcome};
 use crate::replay::{Known, WaitingCall};
@@ -45,11 +45,11 @@ struct State {
     phase: Phase,
     /// Calls that were polled and have not been given their outcome yet.
     /// Boxed, because a table keeps room for more entries than it has.
-    calls: HashMap<StepId, Box<Waiting>>,
+    calls: IdMap<StepId, Box<Waiting>>,
     /// Calls that were polled and dropped, whose outcome may still come up.
-    dropped: HashSet<StepId>,
+    dropped: IdSet<StepId>,
     /// What the journal says about calls without an outcome: failed attempts, set timers.
-    known: HashMap<StepId, Known>,
+    known: IdMap<StepId, Known>,
     /// Records to be written, in order.
     outbox: Vec<Event>,
     /// The time of the last delivery.
@@ -104,7 +104,7 @@ impl RunCore {
     pub(crate) fn new(
         identity: WorkflowMetadata,
         services: Arc<Services>,
-        known: HashMap<StepId, Known>,
+        known: IdMap<StepId, Known>,
         now: Timestamp,
         phase: Phase,
     ) -> Arc<Self> {
@@ -114,8 +114,8 @@ impl RunCore {
             signal: Arc::default(),
             state: Mutex::new(State {
                 phase,
-                calls: HashMap::new(),
-                dropped: HashSet::new(),
+                calls: IdMap::default(),
+                dropped: IdSet::default(),
                 known,
                 outbox: Vec::new(),
                 now,

@@ -22,7 +22,6 @@ pub(crate) mod timers;
 mod warnings;
 mod writer;
 
-use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -33,6 +32,7 @@ use tokio::task::AbortHandle;
 use self::core::{Phase, RunCore};
 use self::progress::{Progress, Tracker};
 use crate::call::{Workflow, WorkflowCall};
+use crate::id_map::IdMap;
 use crate::ids::RunId;
 use crate::journal::AuditKey;
 use crate::payload::Payloads;
@@ -96,7 +96,7 @@ pub(crate) struct Shared {
     registry: registry::Registry,
     namespace: Arc<str>,
     audit_key: Option<AuditKey>,
-    runs: Mutex<HashMap<RunId, Arc<RunEntry>>>,
+    runs: Mutex<IdMap<RunId, Arc<RunEntry>>>,
     closing: AtomicBool,
     /// Notified whenever a run leaves the engine.
     left: Notify,
@@ -164,7 +164,7 @@ impl RunEntry {
 }
 
 impl Shared {
-    fn runs(&self) -> MutexGuard<'_, HashMap<RunId, Arc<RunEntry>>> {
+    fn runs(&self) -> MutexGuard<'_, IdMap<RunId, Arc<RunEntry>>> {
         self.runs.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

@@ -3,7 +3,7 @@
 //! A run is created inside its own task, so that a caller who stops waiting for the start leaves
 //! no orphan behind: what became durable is driven.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -17,6 +17,7 @@ use super::writer::Writer;
 use super::{EngineError, RunEntry, Shared};
 use crate::clock::{Timestamp, wall_clock};
 use crate::context::WorkflowMetadata;
+use crate::id_map::IdMap;
 use crate::ids::{DERIVATION_VERSION, RunId, StepId};
 use crate::journal::{self, Chain, RunStarted};
 use crate::replay::{Delivery, History, Known};
@@ -278,7 +279,7 @@ struct Begun {
     epoch: Epoch,
     chain: Chain,
     recorded: VecDeque<Delivery>,
-    known: HashMap<StepId, Known>,
+    known: IdMap<StepId, Known>,
     last_time: Timestamp,
     phase: Phase,
     after_crash: bool,
@@ -292,7 +293,7 @@ impl Begun {
             epoch,
             chain,
             recorded: VecDeque::new(),
-            known: HashMap::new(),
+            known: IdMap::default(),
             last_time: created_at,
             phase: Phase::Live,
             after_crash: false,

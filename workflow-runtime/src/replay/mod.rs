@@ -7,13 +7,14 @@
 
 mod mismatch;
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::VecDeque;
 use std::panic::Location;
 
 use bytes::Bytes;
 
 use crate::clock::Timestamp;
 use crate::digest::InputDigest;
+use crate::id_map::IdMap;
 use crate::ids::{CallKind, StepId};
 use crate::journal::{Event, Outcome, Record, RunStarted, StepCompleted};
 
@@ -25,7 +26,7 @@ pub(crate) struct History {
     pub(crate) started: RunStarted,
     pub(crate) started_at: Timestamp,
     pub(crate) deliveries: VecDeque<Delivery>,
-    pub(crate) known: HashMap<StepId, Known>,
+    pub(crate) known: IdMap<StepId, Known>,
     pub(crate) last_time: Timestamp,
     pub(crate) end: Option<End>,
 }
@@ -111,7 +112,7 @@ impl History {
             started,
             started_at: first.time,
             deliveries: VecDeque::new(),
-            known: HashMap::new(),
+            known: IdMap::default(),
             last_time: first.time,
             end: None,
         };
