@@ -49,6 +49,16 @@ pub struct ParseIdError {
     prefix: &'static str,
 }
 
+impl ParseIdError {
+    fn of(text: &str, kind: &'static str, prefix: &'static str) -> Self {
+        Self {
+            text: text.chars().take(64).collect(),
+            kind,
+            prefix,
+        }
+    }
+}
+
 macro_rules! id_text {
     ($id:ident, $prefix:literal, $kind:literal) => {
         impl $id {
@@ -84,11 +94,7 @@ macro_rules! id_text {
                 text.strip_prefix($prefix)
                     .and_then(decode_base32)
                     .map(Self)
-                    .ok_or_else(|| ParseIdError {
-                        text: text.chars().take(64).collect(),
-                        kind: $kind,
-                        prefix: $prefix,
-                    })
+                    .ok_or_else(|| ParseIdError::of(text, $kind, $prefix))
             }
         }
     };

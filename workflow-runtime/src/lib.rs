@@ -1,10 +1,111 @@
 //! Durable workflows for Rust as two attributes.
-#![allow(dead_code, reason = "skeleton")]
+//!
+//! Annotate async functions: [`#[step]`](macro@step) marks one with side effects,
+//! [`#[workflow]`](macro@workflow) one that calls steps. The workflow then survives crashes, restarts
+//! and deploys: every finished step's outcome is in a journal on disk, and a resumed run continues
+//! after the last one. Every step has an id that never changes, to be handed to a payment or mail
+//! API as its idempotency key.
+//!
+//! **The contract: ordered, durable, at-least-once step execution; exactly-once recorded outcome; an
+//! idempotency key that makes the effect exactly-once wherever the other side honours keys.**
+//!
+//! ```
+//! use std::time::Duration;
+//! use workflow_runtime::{Engine, Result, get_step_metadata, sleep, step, workflow};
+//!
+//! #[step(max_attempts = 5, backoff = "200ms..30s", timeout = "10s")]
+//! async fn charge(customer: &str, cents: u64) -> Result<String> {
+//!     let key = get_step_metadata().step_id; // the same in every attempt, process and machine
+//!     Ok(format!("charged {customer} {cents} under {key}"))
+//! }
+//!
+//! #[workflow]
+//! async fn checkout(customer: String, cents: u64) -> Result<String> {
+//!     let receipt = charge(&customer, cents).await?;
+//!     sleep(Duration::from_millis(10)).await; // durable: could be a month
+//!     Ok(receipt)
+//! }
+//!
+//! # #[tokio::main(flavor = "current_thread")]
+//! # async fn main() -> Result<()> {
+//! # let dir = tempfile::tempdir()?;
+//! # let path = dir.path().join("orders.db");
+//! let engine = Engine::builder().register::<checkout>().open(path).await?; // resumes what was left
+//! let run = engine.start(checkout("ada".into(), 500)).key("order-123").await?; // same key, same run
+//! assert!(run.result().await?.starts_with("charged ada 500"));
+//! engine.shutdown().await?;
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! # What things are
+//!
+//! - A **run** is one execution of one workflow with one input. It has an id (derived from its key, or
+//!   random) and a journal, and ends exactly once.
+//! - A **step** is one call of a `#[step]` function in one run. Its id is derived from the run, from where
+//!   in the workflow's structure the call stands, and from its name; never from input, time or
+//!   attempt. It is claimed when the call is made. Its outcome is recorded once.
+//! - A **scope** is what ids are counted in: the workflow's body, each `async` block in it, each call of a
+//!   `#[workflow(inline)]` helper, each [`scope`].
+//! - The **journal** of a run is append-only, numbered without gaps and chained by hashes. *An outcome is
+//!   durable before the workflow sees it.*
+//! - **Replay** is how a run is resumed: its code runs again from the top, and is given the recorded
+//!   outcomes in the recorded order instead of running steps. Code that asks for something else than
+//!   the journal holds is *parked* with a report, before anything is run.
+//!
+//! # Layout
+//!
+//! In the order data flows: [`step`](macro@step) and [`workflow`](macro@workflow) make calls
+//! ([`StepCall`], [`WorkflowCall`]); an [`Engine`] starts and drives them; `replay` decides what a
+//! recorded journal asks of the code; [`journal`] is what is written; a [`store`] keeps it.
+
+mod call;
+mod context;
+mod determinism;
+mod engine;
+mod replay;
+
+pub mod journal;
+
+pub mod store;
+
+#[doc(hidden)]
+#[path = "private.rs"]
+pub mod __private;
 pub mod clock;
 mod codec;
 mod digest;
+mod error;
+mod id_map;
 mod ids;
-pub mod store;
+mod key;
+mod logs;
+mod payload;
 
+pub use call::{Direct, Sleep, Step, StepCall, Workflow, WorkflowCall, sleep, sleep_until};
+pub use context::{
+    Scoped, StepMetadata, WorkflowMetadata, get_step_metadata, get_workflow_metadata, resource,
+    scope, try_get_step_metadata, try_get_workflow_metadata,
+};
+pub use determinism::{Random, now, random, uuid};
 pub use digest::Digest;
+pub use engine::{
+    Engine, EngineBuilder, EngineError, ParseCursorError, RunCursor, RunError, RunHandle,
+    RunStatus, Runs, RunsPage, Shutdown, Start, Verification, Warning,
+};
+pub use error::{Error, Result, ResultExt};
 pub use ids::{ParseIdError, RunId, StepId};
+pub use key::Key;
+pub use logs::HideReplayed;
+pub use payload::{PayloadCodec, PayloadError};
+pub use workflow_macros::{step, workflow};
+
+/// Overrules the determinism check of a workflow for one expression.
+///
+/// The expression then has to be the same in every replay by other means.
+#[macro_export]
+macro_rules! nondeterministic {
+    ($expression:expr) => {
+        $expression
+    };
+}

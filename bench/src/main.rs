@@ -1,0 +1,121 @@
+//! Measures the engine against the raw floor of the same disk, in the same run.
+//!
+//! `cargo run --release --manifest-path bench/Cargo.toml -- floor` prints one JSON line per
+//! figure. Machines are noisy and disks drift, so every figure is the median of interleaved
+//! repeats: floor, engine, floor, engine, …, floor; a ratio is taken between neighbours only.
+//!
+//! Environment: `BENCH_DIR` (where the files go; default: a temporary directory beside the build),
+//! `BENCH_REPEATS` (default 5).
+
+mod engine;
+mod floor;
+mod report;
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use report::{Figure, median};
+
+fn main() -> ExitCode {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let words: Vec<&str> = arguments.iter().map(String::as_str).collect();
+    let dir = std::env::var_os("BENCH_DIR").map_or_else(
+        || PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/target/bench-data")),
+        PathBuf::from,
+    );
+    std::fs::create_dir_all(&dir).expect("the data directory can be made");
+    let scratch = tempfile::tempdir_in(&dir).expect("a directory of our own can be made");
+    let scratch = scratch.path();
+    match words.as_slice() {
+        ["floor"] => {
+            throughput(scratch);
+            replay(scratch);
+            in_child("waiting-memory", "bytes_per_run");
+            in_child("open-empty", "ms");
+        }
+        ["throughput"] => throughput(scratch),
+        ["replay"] => replay(scratch),
+        ["sustained"] => sustained(scratch),
+        ["steps", at_once] => {
+            let at_once = at_once.parse().expect("a number of runs");
+            println!("{:.0}", engine::steps_per_second(scratch, at_once));
+        }
+        ["child", "waiting-memory"] => println!("{}", engine::waiting_memory(scratch)),
+        ["child", "open-empty"] => println!("{}", engine::open_empty(scratch)),
+        _ => {
+            eprintln!("usage: bench floor | throughput | replay | sustained | steps N");
+            return ExitCode::FAILURE;
+        }
+    }
+    ExitCode::SUCCESS
+}
+
+fn repeats() -> usize {
+    std::env::var("BENCH_REPEATS")
+        .ok()
+        .and_then(|text| text.parse().ok())
+        .unwrap_or(5)
+}
+
+/// Steps per second, synced, beside what the disk gives a plain file at the same concurrency.
+fn throughput(scratch: &std::path::Path) {
+    for (workload, at_once) in [
+        ("sequential", 1),
+        ("concurrent-64", 64),
+        ("concurrent-1024", 1024),
+    ] {
+        let (mut rates, mut floors, mut ratios) = (Vec::new(), Vec::new(), Vec::new());
+        let mut before = floor::records_per_second(scratch, at_once);
+        for _ in 0..repeats() {
+            let rate = engine::steps_per_second(scratch, at_once);
+            let after = floor::records_per_second(scratch, at_once);
+            rates.push(rate);
+            floors.push(after);
+            ratios.push(rate / f64::midpoint(before, after));
+            before = after;
+        }
+        Figure::floor(workload, "records_per_s", median(&mut floors)).print();
+        Figure::engine(workload, "steps_per_s", median(&mut rates))
+            .ratio(median(&mut ratios))
+            .print();
+    }
+}
+
+/// Steps per second when a recorded run is replayed.
+fn replay(scratch: &std::path::Path) {
+    for (workload, steps) in [("replay-10000", 10_000), ("replay-100000", 100_000)] {
+        let measured: Vec<_> = (0..repeats().min(3))
+            .map(|_| engine::replay(scratch, steps))
+            .collect();
+        let mut rates: Vec<f64> = measured.iter().map(|m| m.steps_per_second).collect();
+        let mut opens: Vec<f64> = measured.iter().map(|m| m.open_ms).collect();
+        Figure::engine(workload, "steps_per_s", median(&mut rates)).print();
+        Figure::engine(workload, "open_ms", median(&mut opens)).print();
+    }
+}
+
+/// Whether a store that holds 1,000,000 steps is slower than a new one.
+fn sustained(scratch: &std::path::Path) {
+    let rates = engine::sustained(scratch, 1_000_000, 50_000);
+    let first = rates.iter().take(2).sum::<f64>() / 2.0;
+    let last = rates.iter().rev().take(2).sum::<f64>() / 2.0;
+    eprintln!("rates per 50,000 steps: {rates:.0?}");
+    Figure::engine("sustained-1024", "first_steps_per_s", first).print();
+    Figure::engine("sustained-1024", "last_steps_per_s", last).print();
+    Figure::engine("sustained-1024", "last_to_first", last / first).print();
+}
+
+/// Measures what needs a process of its own.
+fn in_child(workload: &'static str, metric: &'static str) {
+    let mut values: Vec<f64> = (0..repeats())
+        .map(|_| {
+            let output = std::process::Command::new(std::env::current_exe().expect("our own path"))
+                .args(["child", workload])
+                .output()
+                .expect("a child can be started");
+            let text = String::from_utf8_lossy(&output.stdout);
+            text.trim().parse().expect("the child prints a number")
+        })
+        .collect();
+    Figure::engine(workload, metric, median(&mut values)).print();
+}

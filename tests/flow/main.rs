@@ -1,0 +1,5 @@
+//! What workflows do while they run: steps, races, retries, timers, misuse.
+
+mod asked_again;
+mod basics;
+mod resumed;

@@ -1,0 +1,8 @@
+//! A helper has no life of its own.
+
+use workflow_runtime::workflow;
+
+#[workflow(inline, version = 2, marker = false)]
+async fn helper() {}
+
+fn main() {}

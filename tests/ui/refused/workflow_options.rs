@@ -1,0 +1,14 @@
+//! Unknown, reserved and unfit options.
+
+use workflow_runtime::workflow;
+
+#[workflow(verison = 2, changes = "tolerant", key_ttl = "90d")]
+async fn first() {}
+
+#[workflow(version = 0, unchecked = true)]
+async fn second() {}
+
+#[workflow(max_attempts = 3)]
+async fn third() {}
+
+fn main() {}

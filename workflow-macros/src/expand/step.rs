@@ -1,0 +1,212 @@
+//! `#[step]`: an outer function that builds a `StepCall` by one call into the runtime.
+
+use proc_macro2::{Span, TokenStream};
+use quote::{quote, quote_spanned};
+use syn::ext::IdentExt;
+use syn::{Signature, Type};
+
+use super::{
+    body_call, body_function, closing_bracket, door, first_span, marker, marker_name, outer_params,
+    place, returns, type_span,
+};
+use crate::args::StepOptions;
+use crate::lifetimes::Naming;
+use crate::model::{Function, Param, ParamKind, Resource};
+use crate::tokens::regroup;
+
+/// Expands a function that `check` found sound.
+pub(crate) fn expand(function: &Function, options: &StepOptions) -> TokenStream {
+    let door = door(function, &options.runtime);
+    let definition = definition(function, options, &door);
+    if !options.marker {
+        let span = function.span();
+        let local = quote_spanned! {span=>
+            static __DEFINITION: #door::StepDefinition = #definition;
+        };
+        return outer(
+            function,
+            options,
+            &local,
+            &quote_spanned!(span=> &__DEFINITION),
+        );
+    }
+    let (name, cfg) = (marker_name(function), function.attributes.cfg());
+    let marker = marker(function, &name);
+    let span = function.span();
+    let shared = quote_spanned!(span=> <#name as #door::Step>::DEFINITION);
+    let outer = outer(function, options, &TokenStream::new(), &shared);
+    quote_spanned! {span=>
+        #outer
+        #marker
+        #cfg
+        impl #name {
+            /// The name that the journal knows this step by.
+            pub const NAME: &'static ::core::primitive::str = <Self as #door::Step>::DEFINITION.name;
+        }
+        #cfg
+        impl #door::Step for #name {
+            const DEFINITION: &'static #door::StepDefinition = &#definition;
+        }
+    }
+}
+
+/// What the runtime knows of the step without calling it.
+pub(crate) fn definition(
+    function: &Function,
+    options: &StepOptions,
+    door: &TokenStream,
+) -> TokenStream {
+    let span = function.span();
+    let own_name = || function.sig.ident.unraw().to_string();
+    let name = options.name.clone().unwrap_or_else(own_name);
+    let args = function.journaled().map(Param::label);
+    let max_attempts = optional(span, options.max_attempts.map(|n| quote!(#n)));
+    let backoff = options.backoff.map(|(first, longest)| {
+        let (first, longest) = (millis(span, first), millis(span, longest));
+        quote!((#first, #longest))
+    });
+    let backoff = optional(span, backoff);
+    let timeout = optional(span, options.timeout.map(|it| millis(span, it)));
+    let (file, line) = place(function);
+    quote_spanned! {span=>
+        #door::StepDefinition {
+            name: #name,
+            args: &[#(#args),*],
+            max_attempts: #max_attempts,
+            backoff: #backoff,
+            timeout: #timeout,
+            file: #file,
+            line: #line,
+        }
+    }
+}
+
+fn optional(span: Span, value: Option<TokenStream>) -> TokenStream {
+    match value {
+        Some(value) => quote_spanned!(span=> ::core::option::Option::Some(#value)),
+        None => quote_spanned!(span=> ::core::option::Option::None),
+    }
+}
+
+fn millis(span: Span, millis: u64) -> TokenStream {
+    quote_spanned!(span=> ::core::time::Duration::from_millis(#millis))
+}
+
+/// The function under the user's name. `local` are items it needs beside its body.
+fn outer(
+    function: &Function,
+    options: &StepOptions,
+    local: &TokenStream,
+    definition: &TokenStream,
+) -> TokenStream {
+    let door = door(function, &options.runtime);
+    let span = function.span();
+    let mut naming = match options.blocking {
+        Some(_) => Naming::owned(),
+        None => Naming::new(&function.sig.generics),
+    };
+    let arguments: Vec<(&Param, Type)> = function
+        .journaled()
+        .map(|param| (param, naming.name(&param.written.ty)))
+        .collect();
+    let params = outer_params(&arguments);
+    let generics = naming.declare(&function.sig.generics);
+    let where_clause = &generics.where_clause;
+    let call = naming.of_call();
+
+    let Signature {
+        fn_token, ident, ..
+    } = &function.sig;
+    let (attributes, vis) = (function.attributes.outer(), &function.vis);
+    let body = &function.body;
+    let body = body_function(function, &quote!(#body));
+    let ty = function.returns();
+    let probe = probe(&door, &ty, options);
+    let key = key(&door, span, options);
+    let names = arguments.iter().map(|(param, _)| param.inner_name());
+    let values = arguments.iter().map(|(param, ty)| blamed(param, ty));
+    let close = closing_bracket(function);
+    let attempt = attempt(function, options, &door);
+    let inside = quote_spanned! {span=>
+        #body
+        #local
+        #door::step_call(
+            #definition,
+            #probe,
+            #key,
+            (#(#values,)*),
+            move |__attempt, (#(#names,)*)| #attempt,
+        )
+    };
+    let block = regroup(&function.body, inside);
+    quote_spanned! {span=>
+        #attributes
+        #[track_caller]
+        #vis #fn_token #ident #generics (#params) -> #door::StepCall<#call, #ty #close #where_clause
+        #block
+    }
+}
+
+/// How the outcome crosses the journal, and which errors are tried again.
+fn probe(door: &TokenStream, ty: &Type, options: &StepOptions) -> TokenStream {
+    let probe = returns(door, ty);
+    match &options.retry_if {
+        Some(path) => {
+            let span = Span::mixed_site().located_at(first_span(path));
+            quote_spanned!(span=> #probe.retry_if(#path))
+        }
+        None => probe,
+    }
+}
+
+fn key(door: &TokenStream, span: Span, options: &StepOptions) -> TokenStream {
+    let key = options.key.as_ref().map(|key| {
+        let span = Span::mixed_site().located_at(first_span(key));
+        quote_spanned!(span=> ::core::convert::Into::<#door::Key>::into(#key))
+    });
+    optional(span, key)
+}
+
+/// An argument's value in a block that is shown where its type is: the compiler blames that
+/// block for an argument that cannot be journaled.
+fn blamed(param: &Param, ty: &Type) -> TokenStream {
+    let name = &param.name;
+    quote_spanned!(Span::mixed_site().located_at(type_span(ty))=> {#name})
+}
+
+/// What one attempt does: fetch the resources, then make the body's future.
+fn attempt(function: &Function, options: &StepOptions, door: &TokenStream) -> TokenStream {
+    let span = function.span();
+    let fetched: Vec<_> = function
+        .params
+        .iter()
+        .filter_map(|p| fetch(p, span))
+        .collect();
+    let call = body_call(function, Param::inner_name);
+    let future = if options.blocking.is_some() {
+        quote_spanned!(span=> #door::blocking(__attempt, move || #call))
+    } else if fetched.is_empty() {
+        quote_spanned!(span=> #call)
+    } else {
+        quote_spanned!(span=> async move { #call.await })
+    };
+    quote_spanned! {span=>
+        {
+            #(#fetched)*
+            ::core::result::Result::Ok(#future)
+        }
+    }
+}
+
+fn fetch(param: &Param, span: Span) -> Option<TokenStream> {
+    let ParamKind::Resource {
+        wanted: Some(wanted),
+        ..
+    } = &param.kind
+    else {
+        return None;
+    };
+    let (Resource::Borrowed(ty) | Resource::Shared(ty)) = wanted;
+    let name = param.inner_name();
+    Some(quote_spanned!(span=> let #name = __attempt.resource::<#ty>()?;))
+}

@@ -1,0 +1,208 @@
+//! How a return value crosses the journal: as a success, an error, or neither.
+//!
+//! Owns the decision whether a function can fail, made on its *resolved* return type: the inherent
+//! method of [`Probe`] exists for `Result` alone, under whatever name the source knows it, and
+//! the trait's method is found for everything else. Reading it off the syntax instead would
+//! record the `Err` of an aliased `Result` as a success.
+
+use std::any::Any;
+use std::marker::PhantomData;
+
+use super::args::Journaled;
+use crate::error::{Error, Retry};
+use crate::journal::Outcome;
+use crate::payload::{PayloadError, Payloads};
+
+/// Decides whether a failed value is worth another attempt.
+type RetryIf<R> = Box<dyn Fn(&R) -> bool + Send + Sync>;
+
+/// How values of type `R` cross the journal.
+pub struct Returns<R> {
+    encode: fn(&Payloads, &R) -> Result<Outcome, PayloadError>,
+    decode: fn(&Payloads, &Outcome) -> Result<Decoded<R>, PayloadError>,
+    failure: fn(&R) -> Option<Retry>,
+    broken: fn(Error) -> Result<R, Error>,
+    retry_if: Option<RetryIf<R>>,
+}
+
+/// What an outcome is for the workflow.
+pub(crate) enum Decoded<R> {
+    /// A value of the type that the call returns.
+    Value(R),
+    /// A failure that the type has no place for.
+    NoValue(Error),
+}
+
+impl<R> Returns<R> {
+    pub(crate) fn encode(&self, payloads: &Payloads, value: &R) -> Result<Outcome, PayloadError> {
+        (self.encode)(payloads, value)
+    }
+
+    pub(crate) fn decode(
+        &self,
+        payloads: &Payloads,
+        outcome: &Outcome,
+    ) -> Result<Decoded<R>, PayloadError> {
+        (self.decode)(payloads, outcome)
+    }
+
+    /// What a returned value asks of the retry policy; `None` for a success.
+    pub(crate) fn failure(&self, value: &R) -> Option<Retry> {
+        let asked = (self.failure)(value)?;
+        match &self.retry_if {
+            Some(retry_if) if !retry_if(value) => Some(Retry::Fatal),
+            _ => Some(asked),
+        }
+    }
+
+    /// Turns a failure of the engine's own (panic, timeout) into a value, if the type has a
+    /// place for it.
+    pub(crate) fn broken(&self, error: Error) -> Decoded<R> {
+        match (self.broken)(error) {
+            Ok(value) => Decoded::Value(value),
+            Err(error) => Decoded::NoValue(error),
+        }
+    }
+}
+
+impl<R: 'static> Returns<R> {
+    /// Has an error retried only if `decide` says so.
+    #[must_use]
+    pub fn retry_if(mut self, decide: fn(&R::Error) -> bool) -> Self
+    where
+        R: ResultParts,
+    {
+        self.retry_if = Some(Box::new(move |value| value.error().is_some_and(decide)));
+        self
+    }
+}
+
+/// Asks a return type whether it can fail.
+pub struct Probe<R>(PhantomData<fn() -> R>);
+
+impl<R> Probe<R> {
+    /// Makes a probe.
+    #[expect(clippy::new_without_default, reason = "named by expanded code only")]
+    pub const fn new() -> Self {
+        Self(PhantomData)
+    }
+}
+
+impl<T, E> Probe<Result<T, E>> {
+    /// The answer for a `Result`.
+    pub fn returns(&self) -> Returns<Result<T, E>>
+    where
+        T: Journaled,
+        E: Journaled,
+    {
+        Returns {
+            encode: |payloads, value| match value {
+                Ok(value) => payloads.encode(value).map(Outcome::Ok),
+                Err(error) => payloads.encode(error).map(Outcome::Err),
+            },
+            decode: |payloads, outcome| match outcome {
+                Outcome::Ok(payload) => Ok(Decoded::Value(Ok(payloads.decode(payload)?))),
+                Outcome::Err(payload) => Ok(Decoded::Value(Err(payloads.decode(payload)?))),
+                Outcome::Broken(payload) => {
+                    let error = payloads.decode::<Error>(payload)?;
+                    Ok(match place_for::<E>(error) {
+                        Ok(error) => Decoded::Value(Err(error)),
+                        Err(error) => Decoded::NoValue(error),
+                    })
+                }
+            },
+            failure: |value| {
+                let error = value.as_ref().err()?;
+                let own = (error as &dyn Any).downcast_ref::<Error>();
+                Some(own.map_or(Retry::Policy, Error::retry))
+            },
+            broken: |error| place_for::<E>(error).map(Err),
+            retry_if: None,
+        }
+    }
+}
+
+/// Passes the crate's own error on where that is the function's error type.
+fn place_for<E: 'static>(error: Error) -> Result<E, Error> {
+    let mut slot = Some(error);
+    let place = (&mut slot as &mut dyn Any).downcast_mut::<Option<E>>();
+    match place.and_then(Option::take) {
+        Some(error) => Ok(error),
+        None => Err(slot.expect("it was not taken")),
+    }
+}
+
+/// The answer for everything that is not a `Result`.
+pub trait PlainReturn {
+    /// The return type.
+    type R;
+
+    /// The answer. The bound is on the method: on the impl, a type that does not meet it would
+    /// be told that there is no such method.
+    fn returns(&self) -> Returns<Self::R>
+    where
+        Self::R: Journaled;
+}
+
+impl<R> PlainReturn for Probe<R> {
+    type R = R;
+
+    fn returns(&self) -> Returns<R>
+    where
+        R: Journaled,
+    {
+        Returns {
+            encode: |payloads, value| payloads.encode(value).map(Outcome::Ok),
+            decode: |payloads, outcome| match outcome {
+                Outcome::Ok(payload) => Ok(Decoded::Value(payloads.decode(payload)?)),
+                Outcome::Err(payload) => Err(PayloadError::Deserialize {
+                    type_name: std::any::type_name::<R>(),
+                    message: format!(
+                        "the journal holds an error of {} bytes, but the function cannot fail now",
+                        payload.len()
+                    ),
+                }),
+                Outcome::Broken(payload) => Ok(Decoded::NoValue(payloads.decode(payload)?)),
+            },
+            failure: |_| None,
+            broken: Err,
+            retry_if: None,
+        }
+    }
+}
+
+/// The two sides of a function's `Result`.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` is not a `Result`",
+    label = "not a `Result`",
+    note = "`retry_if` chooses among the errors of a step that returns a `Result`, and what a workflow returns under the name `Result` must be one"
+)]
+pub trait ResultParts {
+    /// What success gives.
+    type Ok;
+    /// What failure gives.
+    type Error;
+
+    /// Takes it apart.
+    ///
+    /// # Errors
+    ///
+    /// The failure, as it is.
+    fn split(self) -> Result<Self::Ok, Self::Error>;
+
+    /// Looks at the failure, if it is one.
+    fn error(&self) -> Option<&Self::Error>;
+}
+
+impl<T, E> ResultParts for Result<T, E> {
+    type Ok = T;
+    type Error = E;
+
+    fn split(self) -> Self {
+        self
+    }
+
+    fn error(&self) -> Option<&E> {
+        self.as_ref().err()
+    }
+}

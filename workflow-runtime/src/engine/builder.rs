@@ -1,0 +1,242 @@
+//! How an engine is configured and opened.
+
+use std::path::Path;
+use std::sync::atomic::AtomicBool;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use tokio::sync::{Notify, Semaphore};
+
+use super::registry::Registry;
+use super::resources::Resources;
+use super::timers::Timers;
+use super::warnings::Warnings;
+use super::{Config, Engine, EngineError, Owner, Services, Shared, task};
+use crate::call::Workflow;
+use crate::journal::AuditKey;
+use crate::payload::{DEFAULT_LIMIT, PayloadCodec, Payloads};
+use crate::store::memory::MemoryStore;
+use crate::store::sled::{SledOptions, SledStore};
+use crate::store::{Durability, Store};
+
+/// Attempts of a step, the first one included, unless the step says otherwise.
+const DEFAULT_MAX_ATTEMPTS: u32 = 4;
+
+/// The shortest and the longest wait between attempts, unless the step says otherwise.
+const DEFAULT_BACKOFF: (Duration, Duration) = (Duration::from_millis(200), Duration::from_secs(30));
+
+/// Inputs of steps up to this size are kept in the journal, to be shown in reports.
+const DEFAULT_KEPT_INPUT: usize = 16 * 1024;
+
+/// Runs that may be active at once. Runs that only sleep do not count.
+const DEFAULT_MAX_ACTIVE: usize = 4096;
+
+/// The namespace of engines that name none.
+const DEFAULT_NAMESPACE: &str = "default";
+
+/// Configures an engine; see [`Engine::builder`].
+pub struct EngineBuilder {
+    registry: Registry,
+    problems: Vec<String>,
+    resources: Resources,
+    namespace: Arc<str>,
+    payload_limit: usize,
+    codec: Option<Arc<dyn PayloadCodec>>,
+    audit_key: Option<AuditKey>,
+    max_active: usize,
+    config: Config,
+}
+
+impl Default for EngineBuilder {
+    fn default() -> Self {
+        Self {
+            registry: Registry::default(),
+            problems: Vec::new(),
+            resources: Resources::default(),
+            namespace: DEFAULT_NAMESPACE.into(),
+            payload_limit: DEFAULT_LIMIT,
+            codec: None,
+            audit_key: None,
+            max_active: DEFAULT_MAX_ACTIVE,
+            config: Config {
+                max_attempts: DEFAULT_MAX_ATTEMPTS,
+                backoff: DEFAULT_BACKOFF,
+                kept_input_limit: DEFAULT_KEPT_INPUT,
+                durability: Durability::Synced,
+            },
+        }
+    }
+}
+
+impl EngineBuilder {
+    /// Registers a workflow, so that its runs can be started and resumed.
+    #[must_use]
+    pub fn register<W: Workflow>(mut self) -> Self {
+        self.problems.extend(self.registry.add::<W>().err());
+        self
+    }
+
+    /// Provides a resource to the `#[resource]` parameters of its type.
+    #[must_use]
+    pub fn resource<T: Send + Sync + 'static>(self, resource: T) -> Self {
+        self.resource_arc(Arc::new(resource))
+    }
+
+    /// Provides a resource that is shared already, or a trait object:
+    /// `.resource_arc::<dyn Mailer>(Arc::new(Smtp::new()))`.
+    #[must_use]
+    pub fn resource_arc<T: ?Sized + Send + Sync + 'static>(mut self, resource: Arc<T>) -> Self {
+        self.resources.insert(resource);
+        self
+    }
+
+    /// Sets the namespace (tenant) that the engine's runs and keys live in; `default` otherwise.
+    #[must_use]
+    pub fn namespace(mut self, namespace: &str) -> Self {
+        if namespace.is_empty() {
+            self.problems.push("a namespace cannot be empty".into());
+        }
+        self.namespace = namespace.into();
+        self
+    }
+
+    /// Sets how much an acknowledged record survives; [`Durability::Synced`] otherwise.
+    #[must_use]
+    pub fn durability(mut self, durability: Durability) -> Self {
+        self.config.durability = durability;
+        self
+    }
+
+    /// Sets how many attempts a step has that does not say so itself, the first one included; 4
+    /// otherwise.
+    #[must_use]
+    pub fn max_attempts(mut self, attempts: u32) -> Self {
+        if attempts == 0 {
+            self.problems
+                .push("max_attempts counts the first attempt, so it is at least 1".into());
+        }
+        self.config.max_attempts = attempts;
+        self
+    }
+
+    /// Sets the shortest and the longest wait between attempts of a step that does not say so
+    /// itself; 200 ms and 30 s otherwise.
+    #[must_use]
+    pub fn backoff(mut self, shortest: Duration, longest: Duration) -> Self {
+        if longest < shortest {
+            self.problems.push(format!(
+                "the longest backoff ({longest:?}) is below the shortest ({shortest:?})"
+            ));
+        }
+        self.config.backoff = (shortest, longest);
+        self
+    }
+
+    /// Sets the largest input, output or error in bytes; 2 MiB otherwise.
+    #[must_use]
+    pub fn payload_limit(mut self, bytes: usize) -> Self {
+        self.payload_limit = bytes;
+        self
+    }
+
+    /// Sets up to which size inputs of steps are kept in the journal, to be shown in reports; 16
+    /// KiB otherwise. With 0 only their digests are kept.
+    #[must_use]
+    pub fn keep_inputs_up_to(mut self, bytes: usize) -> Self {
+        self.config.kept_input_limit = bytes;
+        self
+    }
+
+    /// Transforms all payloads on their way to the store, for encryption or compression.
+    #[must_use]
+    pub fn payload_codec(mut self, codec: impl PayloadCodec) -> Self {
+        self.codec = Some(Arc::new(codec));
+        self
+    }
+
+    /// Keys the chain of every journal, so that nobody without the key can rewrite history.
+    /// All engines that ever open the store need the same key.
+    #[must_use]
+    pub fn audit_key(mut self, key: [u8; 32]) -> Self {
+        self.audit_key = Some(AuditKey::new(key));
+        self
+    }
+
+    /// Limits how many runs are active at once; others wait their turn. Runs that only sleep do
+    /// not count. 4,096 otherwise.
+    #[must_use]
+    pub fn max_active_runs(mut self, runs: usize) -> Self {
+        if runs == 0 {
+            self.problems
+                .push("max_active_runs of 0 would let no run go on".into());
+        }
+        self.max_active = runs;
+        self
+    }
+
+    /// Opens an engine on an embedded database in a directory, which is made if it is not there,
+    /// and resumes every unfinished run.
+    ///
+    /// # Errors
+    ///
+    /// If the configuration cannot work, or the directory is in use, damaged, of a newer format, or
+    /// no store; then nothing was changed on disk.
+    pub async fn open(self, path: impl AsRef<Path>) -> Result<Engine, EngineError> {
+        self.check()?;
+        let path = path.as_ref().to_owned();
+        let opened =
+            tokio::task::spawn_blocking(move || SledStore::open(path, SledOptions::default()));
+        let store = match opened.await {
+            Ok(store) => store?,
+            Err(error) => return Err(EngineError::Stopped(error.to_string())),
+        };
+        self.open_with(store).await
+    }
+
+    /// Opens an engine that keeps everything in memory, for tests: nothing survives it.
+    ///
+    /// # Errors
+    ///
+    /// If the configuration cannot work.
+    pub async fn open_in_memory(self) -> Result<Engine, EngineError> {
+        self.open_with(MemoryStore::new()).await
+    }
+
+    /// Opens an engine on a store, and resumes every unfinished run.
+    ///
+    /// # Errors
+    ///
+    /// If the configuration cannot work or the store fails.
+    pub async fn open_with(self, store: impl Store) -> Result<Engine, EngineError> {
+        self.check()?;
+        let services = Arc::new(Services {
+            payloads: Payloads::new(self.payload_limit, self.codec),
+            resources: Arc::new(self.resources),
+            timers: Timers::start(),
+            config: self.config,
+            warnings: Warnings::default(),
+            active: Arc::new(Semaphore::new(self.max_active.min(Semaphore::MAX_PERMITS))),
+        });
+        let shared = Arc::new(Shared {
+            store: Arc::new(store),
+            services,
+            registry: self.registry,
+            namespace: self.namespace,
+            audit_key: self.audit_key,
+            runs: Mutex::default(),
+            closing: AtomicBool::new(false),
+            left: Notify::new(),
+        });
+        task::resume_all(&shared).await?;
+        Ok(Engine {
+            owner: Arc::new(Owner { shared }),
+        })
+    }
+
+    fn check(&self) -> Result<(), EngineError> {
+        if self.problems.is_empty() {
+            return Ok(());
+        }
+        Err(EngineError::Configuration(self.problems.join("; ")))
+    }
+}

@@ -1,0 +1,376 @@
+//! What one run's driver and the calls inside the run share.
+//!
+//! Owns the run's table of waiting calls, its outbox of records to be written, and its phase.
+//! The driver decides what is delivered when; a call only registers, waits, and hands in what its
+//! body made. Nothing in here waits, and no lock is held while user code runs.
+
+use std::panic::Location;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::Waker;
+
+use bytes::Bytes;
+
+use super::Services;
+use super::signal::{RunSignal, wake_by_engine};
+use crate::clock::{Timestamp, wall_clock};
+use crate::context::WorkflowMetadata;
+use crate::digest::InputDigest;
+use crate::error::Error;
+use crate::id_map::{IdMap, IdSet};
+use crate::ids::{CallKind, RunId, StepId};
+use crate::journal::{Event, Outcome};
+use crate::replay::{Known, WaitingCall};
+use crate::store::ParkReason;
+
+/// Shared between the driver of one run and the calls inside it.
+pub(crate) struct RunCore {
+    identity: WorkflowMetadata,
+    pub(crate) services: Arc<Services>,
+    pub(crate) signal: Arc<RunSignal>,
+    state: Mutex<State>,
+}
+
+/// How far the run is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Phase {
+    /// Recorded outcomes are being delivered; no body starts.
+    Replaying,
+    /// Bodies run.
+    Live,
+    /// The engine is stopping: bodies in flight may finish, none starts.
+    Closing,
+}
+
+struct State {
+    phase: Phase,
+    /// Calls that were polled and have not been given their outcome yet.
+    /// Boxed, because a table keeps room for more entries than it has.
+    calls: IdMap<StepId, Box<Waiting>>,
+    /// Calls that were polled and dropped, whose outcome may still come up.
+    dropped: IdSet<StepId>,
+    /// What the journal says about calls without an outcome: failed attempts, set timers.
+    known: IdMap<StepId, Known>,
+    /// Records to be written, in order.
+    outbox: Vec<Event>,
+    /// The time of the last delivery.
+    now: Timestamp,
+    /// Bodies that have begun and not ended.
+    bodies: usize,
+    /// What keeps the run from going on.
+    trouble: Option<Trouble>,
+    /// A call that is asked to show its input, and the answer.
+    evidence: Option<(StepId, Option<Bytes>)>,
+    /// Recorded outcomes are still to come: what the code does now, it did before.
+    repeating: bool,
+}
+
+/// What keeps a run from going on.
+#[derive(Debug)]
+pub(crate) enum Trouble {
+    /// A person has to help.
+    Park(ParkReason, String),
+    /// The run fails: a call cannot give the workflow a value of its type.
+    Fail(Error),
+}
+
+struct Waiting {
+    view: WaitingCall,
+    waker: Waker,
+    delivered: Option<Delivered>,
+    /// The outcome was handed in and is on its way to the journal.
+    handed_in: bool,
+}
+
+/// What a call is given.
+#[derive(Debug)]
+pub(crate) enum Delivered {
+    /// An outcome from the journal, to be decoded.
+    Recorded(Outcome),
+    /// What the call itself handed in is durable now; it has the value.
+    Durable,
+}
+
+/// What a polled call finds.
+pub(crate) enum Turn {
+    /// Its outcome.
+    Take(Delivered),
+    /// It may run or go on running its body.
+    Run(Option<Known>),
+    /// It waits; if asked to, it shows its input first.
+    Wait { show_input: bool },
+}
+
+impl RunCore {
+    pub(crate) fn new(
+        identity: WorkflowMetadata,
+        services: Arc<Services>,
+        known: IdMap<StepId, Known>,
+        now: Timestamp,
+        phase: Phase,
+    ) -> Arc<Self> {
+        Arc::new(Self {
+            identity,
+            services,
+            signal: Arc::default(),
+            state: Mutex::new(State {
+                phase,
+                calls: IdMap::default(),
+                dropped: IdSet::default(),
+                known,
+                outbox: Vec::new(),
+                now,
+                bodies: 0,
+                trouble: None,
+                evidence: None,
+                repeating: phase == Phase::Replaying,
+            }),
+        })
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn run(&self) -> RunId {
+        self.identity.run_id
+    }
+
+    pub(crate) fn identity(&self) -> &WorkflowMetadata {
+        &self.identity
+    }
+
+    pub(crate) fn metadata(&self) -> WorkflowMetadata {
+        self.identity.clone()
+    }
+
+    /// Says whether the workflow's code does what it did before.
+    pub(crate) fn is_replaying(&self) -> bool {
+        self.state().repeating
+    }
+
+    pub(crate) fn is_closing(&self) -> bool {
+        self.state().phase == Phase::Closing
+    }
+
+    /// No recorded outcome is left: what the code does from here on is new.
+    pub(crate) fn stop_repeating(&self) {
+        self.state().repeating = false;
+    }
+
+    /// The time of the last delivery.
+    pub(crate) fn now(&self) -> Timestamp {
+        self.state().now
+    }
+
+    // --- what calls do -----------------------------------------------------------------
+
+    /// Makes a call known when it is first polled.
+    pub(crate) fn register(
+        &self,
+        id: StepId,
+        kind: CallKind,
+        name: &'static str,
+        site: &'static Location<'static>,
+        digest: Option<InputDigest>,
+        waker: &Waker,
+    ) {
+        self.state().calls.insert(
+            id,
+            Box::new(Waiting {
+                view: WaitingCall {
+                    id,
+                    kind,
+                    name,
+                    site,
+                    digest,
+                },
+                waker: waker.clone(),
+                delivered: None,
+                handed_in: false,
+            }),
+        );
+    }
+
+    /// Says what a registered call is to do now.
+    pub(crate) fn turn(&self, id: StepId, waker: &Waker) -> Turn {
+        let mut state = self.state();
+        let state = &mut *state;
+        let Some(call) = state.calls.get_mut(&id) else {
+            return Turn::Wait { show_input: false };
+        };
+        if let Some(delivered) = call.delivered.take() {
+            state.calls.remove(&id);
+            return Turn::Take(delivered);
+        }
+        call.waker.clone_from(waker);
+        if call.handed_in || state.trouble.is_some() {
+            return Turn::Wait { show_input: false };
+        }
+        match state.phase {
+            Phase::Replaying => {
+                let show_input = matches!(state.evidence, Some((asked, None)) if asked == id);
+                Turn::Wait { show_input }
+            }
+            Phase::Live => Turn::Run(state.known.remove(&id)),
+            Phase::Closing => Turn::Run(None),
+        }
+    }
+
+    /// Says whether a new attempt may begin, and counts it if so.
+    pub(crate) fn begin_body(&self) -> bool {
+        let mut state = self.state();
+        let may = state.phase == Phase::Live && state.trouble.is_none();
+        state.bodies += usize::from(may);
+        may
+    }
+
+    /// A body that had begun has ended or was dropped.
+    pub(crate) fn end_body(&self) {
+        self.state().bodies -= 1;
+    }
+
+    /// Says whether a timer may be set or fired.
+    pub(crate) fn is_live(&self) -> bool {
+        self.state().phase == Phase::Live
+    }
+
+    /// Takes the outcome of a call; the call becomes ready once it is durable.
+    pub(crate) fn hand_in(&self, id: StepId, event: Event) {
+        let mut state = self.state();
+        if let Some(call) = state.calls.get_mut(&id) {
+            call.handed_in = true;
+        }
+        state.outbox.push(event);
+    }
+
+    /// Takes a record that is no outcome.
+    pub(crate) fn annotate(&self, event: Event) {
+        self.state().outbox.push(event);
+    }
+
+    /// Shows the input of a call that was asked for it.
+    pub(crate) fn show_input(&self, input: Bytes) {
+        if let Some((_, answer)) = &mut self.state().evidence {
+            *answer = Some(input);
+        }
+    }
+
+    /// Keeps the run from going on; the first trouble counts.
+    pub(crate) fn trouble(&self, trouble: Trouble) {
+        self.state().trouble.get_or_insert(trouble);
+    }
+
+    /// Forgets a call that was dropped before it was given its outcome.
+    pub(crate) fn drop_call(&self, id: StepId) {
+        let mut state = self.state();
+        let Some(call) = state.calls.remove(&id) else {
+            return;
+        };
+        // Live, an outcome can only come if it was handed in already. In replay any recorded
+        // one can: that the call was dropped is itself part of the replay.
+        if call.handed_in || state.phase == Phase::Replaying {
+            state.dropped.insert(id);
+        }
+    }
+
+    // --- what the driver does ----------------------------------------------------------
+
+    /// The call that an outcome belongs to, if it waits.
+    pub(crate) fn waiting(&self, id: StepId) -> Option<WaitingCall> {
+        self.state().calls.get(&id).map(|call| call.view.clone())
+    }
+
+    /// All calls that wait, in the order of their source lines.
+    pub(crate) fn all_waiting(&self) -> Vec<WaitingCall> {
+        let mut calls: Vec<_> = self
+            .state()
+            .calls
+            .values()
+            .map(|call| call.view.clone())
+            .collect();
+        calls.sort_by_key(|call| (call.site.file(), call.site.line(), call.id));
+        calls
+    }
+
+    /// Says whether a call was made and dropped, and forgets that it was.
+    pub(crate) fn take_dropped(&self, id: StepId) -> bool {
+        self.state().dropped.remove(&id)
+    }
+
+    /// Gives a waiting call its outcome. `false` if it does not wait any more.
+    pub(crate) fn deliver(&self, id: StepId, time: Timestamp, delivered: Delivered) -> bool {
+        let waker = {
+            let mut state = self.state();
+            state.now = time;
+            match state.calls.get_mut(&id) {
+                Some(call) => {
+                    call.delivered = Some(delivered);
+                    call.waker.clone()
+                }
+                None => {
+                    state.dropped.remove(&id);
+                    return false;
+                }
+            }
+        };
+        wake_by_engine(&waker);
+        true
+    }
+
+    /// Moves to another phase and has every waiting call look again. Closing is the last one:
+    /// a driver that goes live just then must not take it back.
+    pub(crate) fn set_phase(&self, phase: Phase) {
+        let wakers: Vec<Waker> = {
+            let mut state = self.state();
+            if state.phase == Phase::Closing {
+                return;
+            }
+            state.phase = phase;
+            state
+                .calls
+                .values()
+                .map(|call| call.waker.clone())
+                .collect()
+        };
+        wakers.iter().for_each(wake_by_engine);
+    }
+
+    /// Asks a waiting call to show its input.
+    pub(crate) fn ask_for_input(&self, id: StepId) {
+        let waker = {
+            let mut state = self.state();
+            state.evidence = Some((id, None));
+            state.calls.get(&id).map(|call| call.waker.clone())
+        };
+        if let Some(waker) = waker {
+            wake_by_engine(&waker);
+        }
+    }
+
+    /// Takes the input that a call showed.
+    pub(crate) fn take_input(&self) -> Option<Bytes> {
+        self.state().evidence.take().and_then(|(_, input)| input)
+    }
+
+    pub(crate) fn take_outbox(&self) -> Vec<Event> {
+        std::mem::take(&mut self.state().outbox)
+    }
+
+    pub(crate) fn take_trouble(&self) -> Option<Trouble> {
+        self.state().trouble.take()
+    }
+
+    pub(crate) fn bodies(&self) -> usize {
+        self.state().bodies
+    }
+
+    /// Whether anything durable is waited for.
+    pub(crate) fn waits_on_nothing(&self) -> bool {
+        self.state().calls.is_empty()
+    }
+
+    /// The time for the next record, never before the previous one's.
+    pub(crate) fn record_time(previous: Timestamp) -> Timestamp {
+        wall_clock().max(previous)
+    }
+}

@@ -1,0 +1,526 @@
+//! The driver: one run's future, its journal, and the order between them.
+//!
+//! Owns the loop that polls a workflow to quiescence, writes what its calls handed in, and delivers
+//! outcomes one at a time in journal order: recorded ones first, then live ones as they become
+//! durable. Because live and replayed outcomes reach the workflow in the same order and the same
+//! way, any concurrency in it comes out the same. It never decides whether a recorded outcome
+//! fits (that is `replay`) and never runs a body itself (calls do, while they are polled).
+
+use std::collections::VecDeque;
+use std::future::Future;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
+
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+
+use super::core::{Delivered, Phase, RunCore, Trouble};
+use super::registry::WorkflowFuture;
+use super::warnings::Warning;
+use super::writer::{Commit, Writer};
+use crate::call::outcome::panic_message;
+use crate::clock::{Timestamp, wall_clock};
+use crate::context::{Ambient, Scope, enter};
+use crate::ids::{CallKind, StepId};
+use crate::journal::{Event, Outcome, RunCompleted, RunFailed, RunRecovered};
+use crate::replay::{Delivery, End, Mismatch, Recorded, Verdict, compare_inputs, judge};
+use crate::store::{BoxFuture, ParkReason, Parking, StoreError};
+
+/// Why a driver stopped.
+#[derive(Debug)]
+pub(crate) enum Exit {
+    /// The run has ended, durably.
+    Ended(End),
+    /// The run cannot go on without help.
+    Park(Parking),
+    /// The store stopped acknowledging.
+    StoreFailed(StoreError),
+    /// The engine is stopping; the run is left for the next process.
+    Left,
+}
+
+/// How far the driver is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Stage {
+    /// Recorded outcomes are left.
+    Replaying,
+    /// The record of the recovery is being written; bodies start when it is durable.
+    Recovering,
+    /// Bodies run.
+    Live,
+    /// The workflow has returned; its terminal record is being written.
+    Ending,
+}
+
+/// Drives one run until it ends or cannot go on.
+pub(crate) struct Driver {
+    core: Arc<RunCore>,
+    root: Arc<Scope>,
+    workflow: Option<WorkflowFuture>,
+    workflow_waker: Waker,
+    writer: Writer,
+    stage: Stage,
+    /// Recorded outcomes that are left.
+    recorded: VecDeque<Delivery>,
+    replayed: u64,
+    /// Appends that are not acknowledged yet, in order.
+    commits: VecDeque<Commit>,
+    /// Outcomes that are durable and wait for their turn.
+    durable: VecDeque<(StepId, Timestamp)>,
+    end: Option<End>,
+    /// Steps may have been in flight when the last process died.
+    after_crash: bool,
+    permit: Permit,
+    started: bool,
+    warned_idle: bool,
+    warned_foreign: bool,
+    span: tracing::Span,
+}
+
+/// The right to be active, among a limited number of runs.
+enum Permit {
+    Held(#[expect(dead_code, reason = "held for its drop")] OwnedSemaphorePermit),
+    Asked(BoxFuture<'static, OwnedSemaphorePermit>),
+    Released,
+}
+
+/// What the loop does next.
+enum Next {
+    Again,
+    Wait,
+    Exit(Exit),
+}
+
+impl Driver {
+    pub(crate) fn new(
+        core: Arc<RunCore>,
+        workflow: WorkflowFuture,
+        writer: Writer,
+        recorded: VecDeque<Delivery>,
+        after_crash: bool,
+    ) -> Self {
+        let root = Scope::root(core.clone());
+        let stage = if core.is_replaying() {
+            Stage::Replaying
+        } else {
+            Stage::Live
+        };
+        if recorded.is_empty() {
+            core.stop_repeating();
+        }
+        let identity = core.identity();
+        let span = tracing::info_span!(
+            "run", run = %identity.run_id, workflow = &*identity.workflow_name
+        );
+        Self {
+            span,
+            workflow_waker: core.signal.clone().into(),
+            workflow: Some(workflow),
+            core,
+            root,
+            writer,
+            stage,
+            recorded,
+            replayed: 0,
+            commits: VecDeque::new(),
+            durable: VecDeque::new(),
+            end: None,
+            after_crash,
+            permit: Permit::Released,
+            started: false,
+            warned_idle: false,
+            warned_foreign: false,
+        }
+    }
+
+    /// Takes the acknowledgements that have come, in order.
+    fn collect_commits(&mut self, cx: &mut Context<'_>) -> Result<(), StoreError> {
+        while let Some(commit) = self.commits.front_mut() {
+            match commit.ack.as_mut().poll(cx) {
+                Poll::Pending => break,
+                Poll::Ready(Err(error)) => return Err(error),
+                Poll::Ready(Ok(())) => {
+                    self.durable.extend(commit.outcomes.drain(..));
+                    self.commits.pop_front();
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Polls the workflow's code once. `Some` if that ends the drive.
+    fn poll_workflow(&mut self) -> Option<Exit> {
+        if self.core.signal.take_foreign() && !self.warned_foreign {
+            self.warned_foreign = true;
+            self.warn(Warning::FOREIGN_WAKE);
+        }
+        let workflow = self.workflow.as_mut()?;
+        let signal = &self.core.signal;
+        signal.set_polling(true);
+        let polled = catch_unwind(AssertUnwindSafe(|| {
+            let _entered = enter(Ambient::Workflow(self.root.clone()));
+            let mut cx = Context::from_waker(&self.workflow_waker);
+            workflow.as_mut().poll(&mut cx)
+        }));
+        signal.set_polling(false);
+        match polled {
+            Ok(Poll::Pending) => {}
+            Ok(Poll::Ready(end)) => {
+                self.workflow = None;
+                self.end = Some(end);
+            }
+            Err(panic) => {
+                self.drop_workflow();
+                self.write_outbox(None);
+                let message = panic_message(panic.as_ref());
+                let report = format!(
+                    "the workflow's own code panicked: {message}\n  no step was lost; fix the \
+                     code, deploy, then `engine.resume(run)`"
+                );
+                return Some(self.park(ParkReason::Panicked, report, None));
+            }
+        }
+        match self.core.take_trouble() {
+            None => None,
+            Some(Trouble::Fail(error)) => {
+                self.drop_workflow();
+                let payload = self.core.services.payloads.encode(&error);
+                let payload = payload.unwrap_or_default();
+                self.end = Some(End::Failed(Outcome::Broken(payload)));
+                None
+            }
+            Some(Trouble::Park(reason, report)) => {
+                self.drop_workflow();
+                self.write_outbox(None);
+                Some(self.park(reason, report, None))
+            }
+        }
+    }
+
+    /// Drops the workflow's future with its context set, as if it were polled.
+    fn drop_workflow(&mut self) {
+        let _entered = enter(Ambient::Workflow(self.root.clone()));
+        if catch_unwind(AssertUnwindSafe(|| self.workflow = None)).is_err() {
+            self.workflow = None;
+        }
+    }
+
+    /// Hands what the calls made to the store.
+    fn write_outbox(&mut self, end: Option<&End>) {
+        let mut events = self.core.take_outbox();
+        if let Some(end) = end {
+            events.push(match end {
+                End::Completed(output) => Event::RunCompleted(RunCompleted {
+                    output: output.clone(),
+                }),
+                End::Failed(failure) => Event::RunFailed(RunFailed {
+                    failure: failure.clone(),
+                }),
+            });
+        }
+        if !events.is_empty() {
+            self.commits.push_back(self.writer.append(events));
+        }
+    }
+
+    /// Decides what comes next when the workflow waits.
+    fn next(&mut self) -> Next {
+        if self.end.is_some() {
+            return self.finish();
+        }
+        if self.core.is_closing() {
+            return self.close();
+        }
+        match self.stage {
+            Stage::Replaying => self.replay_next(),
+            Stage::Recovering if self.commits.is_empty() => {
+                self.go_live();
+                Next::Again
+            }
+            Stage::Recovering | Stage::Ending => Next::Wait,
+            Stage::Live => match self.durable.pop_front() {
+                Some((id, time)) => {
+                    self.core.deliver(id, time, Delivered::Durable);
+                    Next::Again
+                }
+                None => {
+                    self.note_idleness();
+                    Next::Wait
+                }
+            },
+        }
+    }
+
+    /// The workflow has returned: nothing recorded may be left over, then the end is written.
+    fn finish(&mut self) -> Next {
+        if self.stage == Stage::Ending {
+            if !self.commits.is_empty() {
+                return Next::Wait;
+            }
+            let end = self.end.take().expect("the stage says that it ended");
+            return Next::Exit(Exit::Ended(end));
+        }
+        while let Some(left) = self.recorded.pop_front() {
+            if !self.core.take_dropped(left.id()) {
+                return Next::Exit(self.diverged(&left, true, Vec::new()));
+            }
+        }
+        self.stage = Stage::Ending;
+        let end = self.end.take();
+        self.write_outbox(end.as_ref());
+        self.end = end;
+        Next::Again
+    }
+
+    /// The engine is stopping: leave once what began has been journaled.
+    fn close(&mut self) -> Next {
+        if let Some((id, time)) = self.durable.pop_front() {
+            self.core.deliver(id, time, Delivered::Durable);
+            return Next::Again;
+        }
+        if self.core.bodies() == 0 && self.commits.is_empty() {
+            Next::Exit(Exit::Left)
+        } else {
+            Next::Wait
+        }
+    }
+
+    /// Delivers the next recorded outcome, if the code waits for it.
+    fn replay_next(&mut self) -> Next {
+        let Some(delivery) = self.recorded.pop_front() else {
+            self.recover();
+            return Next::Again;
+        };
+        let id = delivery.id();
+        let waiting = self.core.waiting(id);
+        let dropped = waiting.is_none() && self.core.take_dropped(id);
+        match judge(&delivery.what, waiting.as_ref(), dropped) {
+            Verdict::Deliver => {}
+            Verdict::DeliverReordered => self.warn(Warning::REORDERED_INPUT),
+            Verdict::Swallow => return self.swallowed(),
+            Verdict::OtherInput => match self.differences(&delivery) {
+                Ok(()) => self.warn(Warning::OTHER_FIELDS),
+                Err(exit) => return Next::Exit(exit),
+            },
+            Verdict::Diverged => {
+                return Next::Exit(self.diverged(&delivery, false, Vec::new()));
+            }
+        }
+        self.replayed += 1;
+        if self.recorded.is_empty() {
+            self.core.stop_repeating();
+        }
+        let delivered = match delivery.what {
+            Recorded::Step(step) => {
+                tracing::debug!(
+                    run = %self.core.run(), step = %step.step, name = &*step.name,
+                    attempts = step.attempts, replayed = true, "step replayed"
+                );
+                Delivered::Recorded(step.outcome)
+            }
+            Recorded::Timer(_) => Delivered::Durable,
+        };
+        self.core.deliver(id, delivery.time, delivered);
+        Next::Again
+    }
+
+    fn swallowed(&self) -> Next {
+        if self.recorded.is_empty() {
+            self.core.stop_repeating();
+        }
+        Next::Again
+    }
+
+    /// The journal is used up. After a crash, that is put on record before any body starts.
+    fn recover(&mut self) {
+        let in_flight: Vec<StepId> = self
+            .core
+            .all_waiting()
+            .iter()
+            .filter(|call| call.kind == CallKind::Step)
+            .map(|call| call.id)
+            .collect();
+        if !self.after_crash || in_flight.is_empty() {
+            self.go_live();
+            return;
+        }
+        tracing::info!(
+            run = %self.core.run(), workflow = &*self.core.identity().workflow_name,
+            replayed = self.replayed, in_flight = in_flight.len(), "run recovered"
+        );
+        self.stage = Stage::Recovering;
+        self.core.annotate(Event::RunRecovered(RunRecovered {
+            replayed: self.replayed,
+            in_flight,
+        }));
+        self.write_outbox(None);
+    }
+
+    fn go_live(&mut self) {
+        self.stage = Stage::Live;
+        self.core.set_phase(Phase::Live);
+    }
+
+    /// Compares the recorded input of a call with what the code has now. `Ok` if only fields
+    /// were added or removed.
+    fn differences(&mut self, delivery: &Delivery) -> Result<(), Exit> {
+        self.core.ask_for_input(delivery.id());
+        self.core.signal.take_woken();
+        if let Some(exit) = self.poll_workflow() {
+            return Err(exit);
+        }
+        let payloads = &self.core.services.payloads;
+        let now = self
+            .core
+            .take_input()
+            .and_then(|now| payloads.value(&now).ok());
+        let recorded = match &delivery.what {
+            Recorded::Step(step) => step
+                .input
+                .as_ref()
+                .and_then(|input| payloads.value(input).ok()),
+            Recorded::Timer(_) => None,
+        };
+        let found = match (recorded, now) {
+            (Some(recorded), Some(now)) => compare_inputs(&recorded, &now),
+            _ => Vec::new(),
+        };
+        if !found.is_empty() && found.iter().all(|difference| difference.is_one_sided()) {
+            return Ok(());
+        }
+        Err(self.diverged(delivery, false, found))
+    }
+
+    fn diverged(
+        &mut self,
+        delivery: &Delivery,
+        returned: bool,
+        differences: Vec<crate::replay::Difference>,
+    ) -> Exit {
+        let waiting = self.core.all_waiting();
+        let mismatch = Mismatch {
+            recorded: delivery,
+            waiting: &waiting,
+            returned,
+            differences,
+        };
+        let detail = mismatch.detail();
+        self.park(ParkReason::Diverged, mismatch.report(), detail)
+    }
+
+    fn park(&mut self, reason: ParkReason, report: String, detail: Option<String>) -> Exit {
+        let payloads = &self.core.services.payloads;
+        Exit::Park(Parking {
+            reason,
+            at: wall_clock(),
+            report: report.into(),
+            detail: detail.and_then(|text| payloads.encode(&text).ok()),
+        })
+    }
+
+    fn warn(&self, message: &'static str) {
+        let identity = self.core.identity();
+        self.core.services.warnings.push(Warning {
+            run: identity.run_id,
+            workflow: identity.workflow_name.clone(),
+            message,
+        });
+    }
+
+    /// Reports a run that waits for nothing the engine knows of.
+    fn note_idleness(&mut self) {
+        if self.workflow.is_some()
+            && !self.warned_idle
+            && self.commits.is_empty()
+            && self.core.waits_on_nothing()
+        {
+            self.warned_idle = true;
+            self.warn(Warning::WAITS_ON_NOTHING);
+        }
+    }
+
+    /// The run only waits: it gives up its right to be active, and memory it may not need for days.
+    fn rest(&mut self) {
+        self.permit = Permit::Released;
+        self.commits.shrink_to_fit();
+        self.durable.shrink_to_fit();
+    }
+
+    /// Gets or keeps the right to be active.
+    fn poll_permit(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        loop {
+            match &mut self.permit {
+                Permit::Held(_) => return Poll::Ready(()),
+                Permit::Asked(asked) => match asked.as_mut().poll(cx) {
+                    Poll::Ready(permit) => self.permit = Permit::Held(permit),
+                    Poll::Pending => return Poll::Pending,
+                },
+                Permit::Released => {
+                    let active = self.core.services.active.clone();
+                    self.permit = match active.clone().try_acquire_owned() {
+                        Ok(permit) => Permit::Held(permit),
+                        Err(_) => Permit::Asked(Box::pin(ask(active))),
+                    };
+                }
+            }
+        }
+    }
+}
+
+async fn ask(active: Arc<Semaphore>) -> OwnedSemaphorePermit {
+    match active.acquire_owned().await {
+        Ok(permit) => permit,
+        Err(_) => std::future::pending().await, // closed: the engine is gone
+    }
+}
+
+impl Future for Driver {
+    type Output = Exit;
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Exit> {
+        let this = self.get_mut();
+        let span = this.span.clone();
+        let _entered = span.enter();
+        this.core.signal.set_task(cx.waker());
+        if this.core.is_closing() && !this.started {
+            return Poll::Ready(Exit::Left);
+        }
+        if this.poll_permit(cx).is_pending() {
+            return Poll::Pending;
+        }
+        loop {
+            if let Err(error) = this.collect_commits(cx) {
+                return Poll::Ready(Exit::StoreFailed(error));
+            }
+            // To quiescence: as long as the workflow wakes itself, it is polled again before
+            // anything else is delivered.
+            if this.core.signal.take_woken() || !this.started {
+                this.started = true;
+                if let Some(exit) = this.poll_workflow() {
+                    return Poll::Ready(exit);
+                }
+                if this.end.is_none() {
+                    this.write_outbox(None);
+                }
+                continue;
+            }
+            match this.next() {
+                Next::Again => {}
+                Next::Exit(exit) => return Poll::Ready(exit),
+                Next::Wait => {
+                    if this.core.bodies() == 0 && this.commits.is_empty() {
+                        this.rest();
+                    }
+                    return Poll::Pending;
+                }
+            }
+        }
+    }
+}
+
+impl Drop for Driver {
+    fn drop(&mut self) {
+        self.drop_workflow();
+    }
+}

@@ -1,0 +1,134 @@
+//! What the engine refuses or reports to its callers.
+
+use std::fmt;
+
+use crate::clock::Timestamp;
+use crate::digest::Digest;
+use crate::error::Error;
+use crate::ids::RunId;
+use crate::journal::JournalError;
+use crate::payload::PayloadError;
+use crate::store::{Parking, StoreError};
+
+/// Why the engine could not do what it was asked.
+#[derive(Debug, Clone, thiserror::Error)]
+#[non_exhaustive]
+pub enum EngineError {
+    /// The store refused or failed.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    /// A journal cannot be trusted or read.
+    #[error(transparent)]
+    Journal(#[from] JournalError),
+    /// The engine was configured in a way that cannot work.
+    #[error("{0}")]
+    Configuration(String),
+    /// The workflow was not registered, so a run of it could never be resumed.
+    #[error(
+        "workflow `{workflow}` version {version} is not registered: add `.register::<{workflow}>()` to `Engine::builder()`"
+    )]
+    NotRegistered {
+        /// The workflow.
+        workflow: &'static str,
+        /// Its version.
+        version: u32,
+    },
+    /// The key cannot be used.
+    #[error("{0}")]
+    Key(String),
+    /// The input cannot be journaled.
+    #[error("the input of `{workflow}` cannot be journaled: {problem}")]
+    Input {
+        /// The workflow.
+        workflow: &'static str,
+        /// What is wrong with it.
+        problem: PayloadError,
+    },
+    /// The key was used before with another input.
+    #[error(
+        "the key {key:?} belongs to {run} of `{workflow}`, started {started_at} with other input (digest {first}, now {now}): use another key, or the same input"
+    )]
+    Conflict {
+        /// The key.
+        key: String,
+        /// The run that has it.
+        run: RunId,
+        /// Its workflow.
+        workflow: String,
+        /// When it was started.
+        started_at: Timestamp,
+        /// The digest of its input.
+        first: Digest,
+        /// The digest of the input that was refused.
+        now: Digest,
+    },
+    /// There is no such run.
+    #[error("there is no {0} in this store")]
+    UnknownRun(RunId),
+    /// The run has ended.
+    #[error("{0} has ended")]
+    Ended(RunId),
+    /// The run belongs to another workflow.
+    #[error("{run} is a run of `{found}`, not of `{asked}`")]
+    OtherWorkflow {
+        /// The run.
+        run: RunId,
+        /// Its workflow.
+        found: String,
+        /// The workflow that was asked for.
+        asked: &'static str,
+    },
+    /// The engine no longer works.
+    #[error("the engine has stopped: {0}")]
+    Stopped(String),
+    /// A stored value cannot be read.
+    #[error("the {what} of {run}: {problem}")]
+    Payload {
+        /// Which value.
+        what: &'static str,
+        /// Of which run.
+        run: RunId,
+        /// What is wrong with it.
+        problem: PayloadError,
+    },
+}
+
+/// Why a run gave no result.
+#[derive(Debug, Clone)]
+#[non_exhaustive]
+pub enum RunError<E> {
+    /// The workflow returned this error.
+    Failed(E),
+    /// The run ended without a value of the workflow's own: a step that could give none, a key
+    /// used twice.
+    Broken(Error),
+    /// The run is parked. It has not ended: after a fix, `engine.resume(run)` carries on.
+    Parked(Box<Parking>),
+    /// The engine or its store stopped first; the run goes on with the next engine.
+    Engine(EngineError),
+}
+
+impl<E: fmt::Display> fmt::Display for RunError<E> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Failed(error) => error.fmt(f),
+            Self::Broken(error) => write!(f, "{error:#}"),
+            Self::Parked(parking) => write!(f, "the run is parked: {}", parking.report),
+            Self::Engine(error) => error.fmt(f),
+        }
+    }
+}
+
+impl<E: fmt::Debug + fmt::Display> std::error::Error for RunError<E> {}
+
+impl<E> From<EngineError> for RunError<E> {
+    fn from(error: EngineError) -> Self {
+        Self::Engine(error)
+    }
+}
+
+impl<E> From<StoreError> for RunError<E> {
+    fn from(error: StoreError) -> Self {
+        Self::Engine(error.into())
+    }
+}

@@ -1,0 +1,269 @@
+//! The engine: starts runs, resumes what was left, and lets them be looked at.
+//!
+//! The files in the order a run goes through them: `builder` opens an engine, `start` begins a run,
+//! `task` claims, replays and drives it, `driver` holds the loop, `core` is what driver and calls
+//! share, `writer` appends to the journal; `handle` waits for the end, `inspect` reads. Around
+//! them: `registry`, `resources`, `timers`, `signal`, `warnings`, `shutdown`.
+
+mod builder;
+pub(crate) mod core;
+mod driver;
+mod error;
+mod handle;
+mod inspect;
+mod progress;
+mod registry;
+pub(crate) mod resources;
+mod shutdown;
+pub(crate) mod signal;
+mod start;
+mod task;
+pub(crate) mod timers;
+mod warnings;
+mod writer;
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use tokio::sync::{Notify, Semaphore};
+use tokio::task::AbortHandle;
+
+use self::core::{Phase, RunCore};
+use self::progress::{Progress, Tracker};
+use crate::call::{Workflow, WorkflowCall};
+use crate::id_map::IdMap;
+use crate::ids::RunId;
+use crate::journal::AuditKey;
+use crate::payload::Payloads;
+use crate::store::{Durability, Store};
+
+pub use builder::EngineBuilder;
+pub use error::{EngineError, RunError};
+pub use handle::{RunHandle, RunStatus};
+pub use inspect::{ParseCursorError, RunCursor, Runs, RunsPage, Verification};
+pub use shutdown::Shutdown;
+pub use start::Start;
+pub use warnings::Warning;
+
+/// Runs workflows on one store.
+///
+/// Clones are handles to the same engine. When the last one is dropped, running workflows are
+/// left where they are, as in a crash, and the next engine on the store resumes them;
+/// [`Engine::shutdown`] stops in an orderly way.
+///
+/// ```no_run
+/// use workflow_runtime::{step, workflow, Engine, Result};
+///
+/// #[step]
+/// async fn greet(name: &str) -> Result<String> {
+///     Ok(format!("hello {name}"))
+/// }
+///
+/// #[workflow]
+/// async fn welcome(name: String) -> Result<String> {
+///     greet(&name).await
+/// }
+///
+/// # async fn example() -> Result<()> {
+/// let engine = Engine::builder().register::<welcome>().open("welcome.db").await?;
+/// let run = engine.start(welcome("Ada".into())).key("ada").await?;
+/// assert_eq!(run.result().await?, "hello Ada");
+/// engine.shutdown().await?;
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone)]
+pub struct Engine {
+    owner: Arc<Owner>,
+}
+
+/// Stops the engine's tasks when the last [`Engine`] is dropped.
+struct Owner {
+    shared: Arc<Shared>,
+}
+
+impl Drop for Owner {
+    fn drop(&mut self) {
+        self.shared.stop_all("the engine was dropped");
+    }
+}
+
+/// What all tasks of an engine share.
+pub(crate) struct Shared {
+    store: Arc<dyn Store>,
+    services: Arc<Services>,
+    registry: registry::Registry,
+    namespace: Arc<str>,
+    audit_key: Option<AuditKey>,
+    runs: Mutex<IdMap<RunId, Arc<RunEntry>>>,
+    closing: AtomicBool,
+    /// Notified whenever a run leaves the engine.
+    left: Notify,
+}
+
+/// What calls and drivers need while a run goes on.
+pub(crate) struct Services {
+    pub(crate) payloads: Payloads,
+    pub(crate) resources: Arc<resources::Resources>,
+    pub(crate) timers: Arc<timers::Timers>,
+    pub(crate) config: Config,
+    pub(crate) warnings: warnings::Warnings,
+    /// The right to be active, for a limited number of runs at a time.
+    pub(crate) active: Arc<Semaphore>,
+}
+
+/// What an engine's owner can choose.
+#[derive(Debug, Clone)]
+pub(crate) struct Config {
+    pub(crate) max_attempts: u32,
+    pub(crate) backoff: (Duration, Duration),
+    pub(crate) kept_input_limit: usize,
+    pub(crate) durability: Durability,
+}
+
+/// A run that this engine has in memory.
+pub(crate) struct RunEntry {
+    progress: Tracker,
+    core: Mutex<Option<Arc<RunCore>>>,
+    task: Mutex<Option<AbortHandle>>,
+}
+
+impl RunEntry {
+    fn new(progress: Progress) -> Arc<Self> {
+        Arc::new(Self {
+            progress: Tracker::new(progress),
+            core: Mutex::new(None),
+            task: Mutex::new(None),
+        })
+    }
+
+    fn set_core(&self, core: Arc<RunCore>) {
+        *self.core.lock().unwrap_or_else(PoisonError::into_inner) = Some(core);
+    }
+
+    fn set_task(&self, task: AbortHandle) {
+        *self.task.lock().unwrap_or_else(PoisonError::into_inner) = Some(task);
+    }
+
+    /// Has the run finish what it began and begin nothing more.
+    fn begin_closing(&self) {
+        let core = self.core.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(core) = &*core {
+            core.set_phase(Phase::Closing);
+            core.signal.nudge();
+        }
+    }
+
+    fn abort(&self) {
+        let task = self.task.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(task) = &*task {
+            task.abort();
+        }
+    }
+}
+
+impl Shared {
+    fn runs(&self) -> MutexGuard<'_, IdMap<RunId, Arc<RunEntry>>> {
+        self.runs.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn entry(&self, run: RunId) -> Option<Arc<RunEntry>> {
+        self.runs().get(&run).cloned()
+    }
+
+    fn is_closing(&self) -> bool {
+        self.closing.load(Ordering::Acquire)
+    }
+
+    /// Takes a run out of memory and tells whoever waits for it.
+    fn leave(&self, run: RunId, entry: &Arc<RunEntry>, progress: Progress) {
+        {
+            let mut runs = self.runs();
+            if runs
+                .get(&run)
+                .is_some_and(|known| Arc::ptr_eq(known, entry))
+            {
+                runs.remove(&run);
+            }
+        }
+        *entry.core.lock().unwrap_or_else(PoisonError::into_inner) = None;
+        entry.progress.set(progress);
+        self.left.notify_waiters();
+    }
+
+    /// Stops every task at once.
+    fn stop_all(&self, reason: &str) {
+        self.closing.store(true, Ordering::Release);
+        let entries: Vec<_> = self.runs().drain().collect();
+        for (_, entry) in entries {
+            entry.abort();
+            entry.progress.set(Progress::Stopped(reason.into()));
+        }
+        self.left.notify_waiters();
+    }
+}
+
+impl Engine {
+    /// Begins to configure an engine.
+    pub fn builder() -> EngineBuilder {
+        EngineBuilder::default()
+    }
+
+    fn shared(&self) -> &Arc<Shared> {
+        &self.owner.shared
+    }
+
+    /// Starts a run of a workflow.
+    ///
+    /// The returned value is awaited, with or without a key: `engine.start(call).key(k).await`.
+    /// When it resolves, the start is durable.
+    pub fn start<W: Workflow>(&self, call: WorkflowCall<W>) -> Start<W> {
+        Start::new(self.shared().clone(), call)
+    }
+
+    /// Takes a parked run up again, after what stopped it was mended.
+    ///
+    /// Replay begins anew, so nothing is run twice. A run that is not parked is left alone.
+    ///
+    /// # Errors
+    ///
+    /// If there is no such run, it has ended, or the store fails.
+    pub async fn resume(&self, run: RunId) -> Result<(), EngineError> {
+        task::resume(self.shared(), run).await
+    }
+
+    /// Returns a handle to a run of a known workflow.
+    ///
+    /// # Errors
+    ///
+    /// If there is no such run, or it is a run of another workflow.
+    pub async fn run<W: Workflow>(&self, run: RunId) -> Result<RunHandle<W>, EngineError> {
+        handle::open(self.shared(), run).await
+    }
+
+    /// Returns how a run stands, without knowing its workflow's type.
+    ///
+    /// # Errors
+    ///
+    /// If there is no such run or the store fails.
+    pub async fn status(&self, run: RunId) -> Result<RunStatus, EngineError> {
+        handle::status(self.shared(), run).await
+    }
+
+    /// Returns the newest warnings about runs of this engine.
+    pub fn warnings(&self) -> Vec<Warning> {
+        self.shared().services.warnings.list()
+    }
+
+    /// Returns why the store stopped acknowledging, if it did. Nothing was lost: open it again.
+    pub fn failure(&self) -> Option<String> {
+        self.shared().store.failure()
+    }
+
+    /// Stops the engine: bodies in flight may finish and are journaled, none begins. What does not
+    /// finish in time is left for the next engine on the store.
+    pub fn shutdown(self) -> Shutdown {
+        Shutdown::new(self.owner)
+    }
+}

@@ -1,0 +1,119 @@
+//! The workflows an engine knows, without their types.
+
+use std::collections::HashMap;
+use std::future::Future;
+use std::marker::PhantomData;
+use std::pin::Pin;
+
+use crate::call::Workflow;
+use crate::call::args::WorkflowArgsSeed;
+use crate::error::Error;
+use crate::journal::Outcome;
+use crate::payload::{PayloadError, Payloads};
+use crate::replay::End;
+
+/// A running workflow, without its types.
+pub(crate) type WorkflowFuture = Pin<Box<dyn Future<Output = End> + Send>>;
+
+/// Makes workflows from recorded input.
+pub(crate) type MakeWorkflow = fn(&Payloads, &[u8]) -> Result<WorkflowFuture, PayloadError>;
+
+/// Workflows by name and version.
+#[derive(Default)]
+pub(crate) struct Registry {
+    by_name: HashMap<&'static str, Vec<Registered>>,
+}
+
+struct Registered {
+    version: u32,
+    place: (&'static str, u32),
+    make: MakeWorkflow,
+}
+
+impl Registry {
+    /// Adds a workflow.
+    ///
+    /// # Errors
+    ///
+    /// Names both places if another function has the name and version already.
+    pub(crate) fn add<W: Workflow>(&mut self) -> Result<(), String> {
+        let definition = W::DEFINITION;
+        let place = (definition.file, definition.line);
+        let versions = self.by_name.entry(definition.name).or_default();
+        match versions
+            .iter()
+            .find(|known| known.version == definition.version)
+        {
+            Some(known) if known.place == place => Ok(()),
+            Some(known) => Err(format!(
+                "two workflows are named `{}` (version {}): {}:{} and {}:{}; rename one with \
+                 `#[workflow(name = \"…\")]` or give it another version",
+                definition.name, definition.version, known.place.0, known.place.1, place.0, place.1
+            )),
+            None => {
+                versions.push(Registered {
+                    version: definition.version,
+                    place,
+                    make: make_from_payload::<W>,
+                });
+                Ok(())
+            }
+        }
+    }
+
+    pub(crate) fn find(&self, name: &str, version: u32) -> Option<MakeWorkflow> {
+        let versions = self.by_name.get(name)?;
+        versions
+            .iter()
+            .find(|known| known.version == version)
+            .map(|known| known.make)
+    }
+
+    /// Says why a workflow is not found, and what is there instead.
+    pub(crate) fn missing(&self, name: &str, version: u32) -> String {
+        let instead = match self.by_name.get(name) {
+            Some(versions) => {
+                let known: Vec<_> = versions.iter().map(|v| v.version.to_string()).collect();
+                format!("registered versions: {}", known.join(", "))
+            }
+            None => {
+                let mut known: Vec<_> = self.by_name.keys().copied().collect();
+                known.sort_unstable();
+                format!("registered workflows: {}", known.join(", "))
+            }
+        };
+        format!(
+            "no workflow `{name}` version {version} is registered ({instead}): keep the old \
+             function beside the new one and `.register` both"
+        )
+    }
+}
+
+fn make_from_payload<W: Workflow>(
+    payloads: &Payloads,
+    input: &[u8],
+) -> Result<WorkflowFuture, PayloadError> {
+    let seed = WorkflowArgsSeed::<W::Input>(W::DEFINITION.args, PhantomData);
+    let input = payloads.decode_seed(seed, input)?;
+    let payloads = payloads.clone();
+    Ok(Box::pin(async move {
+        let output = W::run(input).await;
+        let returns = W::returns();
+        let failed = returns.failure(&output).is_some();
+        let encoded = returns.encode(&payloads, &output).and_then(|outcome| {
+            returns.decode(&payloads, &outcome)?;
+            Ok(outcome)
+        });
+        match encoded {
+            Ok(Outcome::Ok(output)) if !failed => End::Completed(output),
+            Ok(outcome) => End::Failed(outcome),
+            Err(problem) => {
+                let error = Error::fatal(format!(
+                    "what workflow `{}` returned cannot be journaled: {problem}",
+                    W::DEFINITION.name
+                ));
+                End::Failed(Outcome::Broken(payloads.encode(&error).unwrap_or_default()))
+            }
+        }
+    }))
+}

@@ -1,0 +1,178 @@
+//! Starting a run: derive its id, make its first record durable, hand it to a task.
+
+use std::future::IntoFuture;
+use std::sync::Arc;
+
+use super::progress::Progress;
+use super::{EngineError, RunEntry, RunHandle, Shared, task};
+use crate::call::args::{NamedWorkflowArgs, OrderedWorkflowArgs};
+use crate::call::{Workflow, WorkflowCall, WorkflowDefinition};
+use crate::clock::wall_clock;
+use crate::digest::digest;
+use crate::ids::{DERIVATION_VERSION, RunId};
+use crate::journal::{Chain, Event, RunStarted};
+use crate::key::Key;
+use crate::payload::PayloadError;
+use crate::store::{BoxFuture, NewRun, RunHeader, RunState};
+
+/// A run about to be started; see [`Engine::start`](super::Engine::start).
+#[must_use = "nothing is started until this is awaited"]
+pub struct Start<W: Workflow> {
+    shared: Arc<Shared>,
+    call: WorkflowCall<W>,
+    key: Option<Key>,
+}
+
+impl<W: Workflow> Start<W> {
+    pub(super) fn new(shared: Arc<Shared>, call: WorkflowCall<W>) -> Self {
+        Self {
+            shared,
+            call,
+            key: None,
+        }
+    }
+
+    /// Names the run by a business key: the same key with the same input gives the same run, at
+    /// any concurrency and across restarts; with another input it is refused.
+    pub fn key(mut self, key: impl Into<Key>) -> Self {
+        self.key = Some(key.into());
+        self
+    }
+
+    /// Makes the run's header and first record.
+    fn prepare(&self) -> Result<Prepared, EngineError> {
+        let definition = W::DEFINITION;
+        let WorkflowDefinition {
+            name,
+            version,
+            args,
+            ..
+        } = *definition;
+        let shared = &self.shared;
+        if shared.registry.find(name, version).is_none() {
+            return Err(EngineError::NotRegistered {
+                workflow: name,
+                version,
+            });
+        }
+        if let Some(problem) = self.key.as_ref().and_then(Key::problem) {
+            return Err(EngineError::Key(problem));
+        }
+        let unfit = |problem| EngineError::Input {
+            workflow: name,
+            problem,
+        };
+        let payloads = &shared.services.payloads;
+        let input_digest = digest(&OrderedWorkflowArgs(&self.call.input))
+            .map_err(|error| unfit(PayloadError::Serialize(error.to_string())))?
+            .strict;
+        let input = payloads
+            .encode(&NamedWorkflowArgs(args, &self.call.input))
+            .map_err(unfit)?;
+        let run = match &self.key {
+            Some(key) => RunId::derive(&shared.namespace, name, key.as_str(), 0),
+            None => RunId::random(),
+        };
+        let created_at = wall_clock();
+        let key: Option<Box<str>> = self.key.as_ref().map(|key| key.as_str().into());
+        let header = RunHeader {
+            run,
+            namespace: (*shared.namespace).into(),
+            workflow: name.into(),
+            version,
+            key: key.clone(),
+            input_digest,
+            created_at,
+            state: RunState::Active,
+        };
+        let started = RunStarted {
+            namespace: (*shared.namespace).into(),
+            workflow: name.into(),
+            version,
+            key,
+            generation: 0,
+            derivation: DERIVATION_VERSION,
+            input_digest,
+            input,
+        };
+        let mut chain = Chain::new(run, shared.audit_key.clone());
+        let first = chain.seal(&Event::RunStarted(started.clone()).encode(created_at));
+        let new = NewRun {
+            header,
+            first,
+            durability: shared.services.config.durability,
+        };
+        Ok(Prepared {
+            new,
+            started,
+            chain,
+        })
+    }
+
+    async fn run(self) -> Result<RunHandle<W>, EngineError> {
+        let prepared = self.prepare()?;
+        let run = prepared.new.header.run;
+        let now = prepared.new.header.input_digest;
+        let shared = &self.shared;
+        loop {
+            if shared.is_closing() {
+                return Err(EngineError::Stopped("it is shutting down".into()));
+            }
+            let entry = RunEntry::new(Progress::Creating);
+            let known = {
+                let mut runs = shared.runs();
+                match runs.get(&run) {
+                    Some(known) => Some(known.clone()),
+                    None => {
+                        runs.insert(run, entry.clone());
+                        None
+                    }
+                }
+            };
+            let existing = match known {
+                // Another start of the same key is under way, or the run is in memory.
+                Some(known) => {
+                    let created = |progress: &Progress| !matches!(progress, Progress::Creating);
+                    known.progress.wait_for(created).await;
+                    match shared.store.header(run).await? {
+                        Some(header) => header,
+                        None => continue, // that start failed: try ourselves
+                    }
+                }
+                None => match task::create(shared, &entry, prepared.clone()).await? {
+                    None => return Ok(RunHandle::new(shared.clone(), run, Some(entry))),
+                    Some(header) => header,
+                },
+            };
+            return if existing.input_digest == now {
+                Ok(RunHandle::new(shared.clone(), run, shared.entry(run)))
+            } else {
+                Err(EngineError::Conflict {
+                    key: existing.key.unwrap_or_default().into(),
+                    run,
+                    workflow: existing.workflow.into(),
+                    started_at: existing.created_at,
+                    first: existing.input_digest,
+                    now,
+                })
+            };
+        }
+    }
+}
+
+/// A run that is ready to be created.
+#[derive(Clone)]
+pub(super) struct Prepared {
+    pub(super) new: NewRun,
+    pub(super) started: RunStarted,
+    pub(super) chain: Chain,
+}
+
+impl<W: Workflow> IntoFuture for Start<W> {
+    type Output = Result<RunHandle<W>, EngineError>;
+    type IntoFuture = BoxFuture<'static, Self::Output>;
+
+    fn into_future(self) -> Self::IntoFuture {
+        Box::pin(self.run())
+    }
+}

@@ -1,0 +1,375 @@
+//! One task per run: create or claim it, replay its journal, drive it, and file how it went.
+//!
+//! A run is created inside its own task, so that a caller who stops waiting for the start leaves
+//! no orphan behind: what became durable is driven.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::oneshot;
+
+use super::core::{Phase, RunCore};
+use super::driver::{Driver, Exit};
+use super::progress::Progress;
+use super::start::Prepared;
+use super::writer::Writer;
+use super::{EngineError, RunEntry, Shared};
+use crate::clock::{Timestamp, wall_clock};
+use crate::context::WorkflowMetadata;
+use crate::id_map::IdMap;
+use crate::ids::{DERIVATION_VERSION, RunId, StepId};
+use crate::journal::{self, Chain, RunStarted};
+use crate::replay::{Delivery, History, Known};
+use crate::store::{
+    BoxFuture, Creation, Epoch, ParkReason, Parking, RunHeader, RunState, StoreError,
+};
+
+/// How soon a resume looks at the store again when the run is in memory still.
+const LOOK_AGAIN: Duration = Duration::from_millis(2);
+
+type Created = Result<Option<RunHeader>, EngineError>;
+
+/// A run that is owned and ready to be driven, or how it went instead. Boxed: a task keeps the
+/// largest of its moments for life, and this one is over soon.
+type Beginning = BoxFuture<'static, Result<Box<Begun>, Progress>>;
+
+/// Creates a run in a task of its own. `Some` if a run of that id is in the store already.
+pub(super) async fn create(
+    shared: &Arc<Shared>,
+    entry: &Arc<RunEntry>,
+    prepared: Prepared,
+) -> Created {
+    let (answer, created) = oneshot::channel();
+    let run = prepared.new.header.run;
+    let beginning = begin_new(shared.clone(), entry.clone(), prepared, answer);
+    spawn(shared, run, entry, Box::pin(beginning));
+    created
+        .await
+        .unwrap_or_else(|_| Err(EngineError::Stopped("it was dropped".into())))
+}
+
+async fn begin_new(
+    shared: Arc<Shared>,
+    entry: Arc<RunEntry>,
+    prepared: Prepared,
+    answer: oneshot::Sender<Created>,
+) -> Result<Box<Begun>, Progress> {
+    let Prepared {
+        new,
+        started,
+        chain,
+    } = prepared;
+    let created_at = new.header.created_at;
+    match shared.store.create(new).await {
+        Ok(Creation::Created(epoch)) => {
+            entry.progress.set(Progress::Active);
+            let _ = answer.send(Ok(None));
+            Ok(Box::new(Begun::fresh(started, created_at, epoch, chain)))
+        }
+        Ok(Creation::Exists(header)) => {
+            let _ = answer.send(Ok(Some(*header)));
+            Err(Progress::NotCreated)
+        }
+        Err(error) => {
+            let _ = answer.send(Err(error.into()));
+            Err(Progress::NotCreated)
+        }
+    }
+}
+
+/// Takes up every unfinished run in the store.
+pub(super) async fn resume_all(shared: &Arc<Shared>) -> Result<(), EngineError> {
+    let after_crash = !shared.store.stopped_cleanly();
+    for header in shared.store.unfinished().await? {
+        if header.namespace != (*shared.namespace).into() {
+            continue;
+        }
+        match &header.state {
+            RunState::Active => {}
+            // What a new process may have been given; the rest waits for a person.
+            RunState::Parked(parking)
+                if matches!(
+                    parking.reason,
+                    ParkReason::Unregistered | ParkReason::MissingResource
+                ) => {}
+            RunState::Parked(_) | RunState::Ended(_) => continue,
+        }
+        take_up(shared, header.run, after_crash);
+    }
+    Ok(())
+}
+
+/// Takes a parked run up again.
+pub(super) async fn resume(shared: &Arc<Shared>, run: RunId) -> Result<(), EngineError> {
+    loop {
+        let header = shared
+            .store
+            .header(run)
+            .await?
+            .filter(|header| *header.namespace == *shared.namespace)
+            .ok_or(EngineError::UnknownRun(run))?;
+        let in_memory = match header.state {
+            RunState::Ended(_) => return Err(EngineError::Ended(run)),
+            RunState::Active | RunState::Parked(_) => take_up(shared, run, false),
+        };
+        match (in_memory, header.state) {
+            // The store says parked, and yet it is in memory: its task has parked it and not left
+            // yet, a start of the same key is looking at it, or another resume is ahead. None of
+            // them lasts; to believe the memory would lose this resume in the first two.
+            (Some(entry), RunState::Parked(_)) => {
+                let settled = |p: &Progress| !matches!(p, Progress::Creating | Progress::Active);
+                let settling = entry.progress.wait_for(settled);
+                let _ = tokio::time::timeout(LOOK_AGAIN, settling).await;
+            }
+            _ => return Ok(()),
+        }
+    }
+}
+
+/// Drives a stored run in a task of its own, unless it is in memory already: then that is
+/// returned.
+fn take_up(shared: &Arc<Shared>, run: RunId, after_crash: bool) -> Option<Arc<RunEntry>> {
+    let entry = RunEntry::new(Progress::Active);
+    {
+        let mut runs = shared.runs();
+        if let Some(known) = runs.get(&run) {
+            return Some(known.clone());
+        }
+        runs.insert(run, entry.clone());
+    }
+    spawn(
+        shared,
+        run,
+        &entry,
+        Box::pin(claim(shared.clone(), run, after_crash)),
+    );
+    None
+}
+
+/// Runs a run's task, and files how it went; also when the task is aborted or panics.
+fn spawn(shared: &Arc<Shared>, run: RunId, entry: &Arc<RunEntry>, beginning: Beginning) {
+    let mut filing = Filing {
+        shared: shared.clone(),
+        entry: entry.clone(),
+        run,
+        progress: Some(Progress::Stopped("its task was stopped".into())),
+    };
+    // Without tokio's budget: a poll that is cut short in the middle would look like a wake-up of
+    // the workflow's own, for ever.
+    let task = tokio::spawn(tokio::task::unconstrained(async move {
+        let progress = match beginning.await {
+            Ok(begun) => drive(begun, &filing.shared, &filing.entry).await,
+            Err(progress) => progress,
+        };
+        filing.progress = Some(progress);
+        drop(filing);
+    }));
+    entry.set_task(task.abort_handle());
+}
+
+/// Drives a run until it ends or cannot go on, and makes how it went durable.
+///
+/// Not an `async fn`: what the run began with is gone before the first wait.
+fn drive(
+    begun: Box<Begun>,
+    shared: &Arc<Shared>,
+    entry: &RunEntry,
+) -> impl Future<Output = Progress> + Send + use<> {
+    let (run, epoch) = (begun.chain.run(), begun.epoch);
+    let driver = begun.into_driver(shared, entry).map(Box::new);
+    let shared = shared.clone();
+    async move {
+        let exit = match driver {
+            Ok(driver) => driver.await,
+            Err((reason, report)) => Exit::Park(parking(reason, report)),
+        };
+        match exit {
+            Exit::Ended(end) => {
+                tracing::debug!(%run, "run ended");
+                Progress::Ended(end)
+            }
+            Exit::Park(parking) => Box::pin(park(shared, run, epoch, parking)).await,
+            Exit::StoreFailed(error) => {
+                tracing::error!(%run, %error, "the store stopped acknowledging");
+                Progress::Stopped(error.to_string().into())
+            }
+            Exit::Left => Progress::Stopped("the engine was shut down".into()),
+        }
+    }
+}
+
+struct Filing {
+    shared: Arc<Shared>,
+    entry: Arc<RunEntry>,
+    run: RunId,
+    progress: Option<Progress>,
+}
+
+impl Drop for Filing {
+    fn drop(&mut self) {
+        if let Some(progress) = self.progress.take() {
+            self.shared.leave(self.run, &self.entry, progress);
+        }
+    }
+}
+
+/// Claims a stored run and reads its journal as history.
+async fn claim(shared: Arc<Shared>, run: RunId, after_crash: bool) -> Result<Box<Begun>, Progress> {
+    let stopped = |error: StoreError| Progress::Stopped(error.to_string().into());
+    let claim = match shared.store.claim(run).await {
+        Ok(Some(claim)) => claim,
+        Ok(None) => return Err(Progress::Stopped(format!("{run} is gone").into())),
+        Err(error) => return Err(stopped(error)),
+    };
+    if let RunState::Parked(_) = claim.header.state {
+        shared
+            .store
+            .park(run, claim.epoch, None)
+            .await
+            .map_err(stopped)?;
+    }
+    let read = journal::read(run, shared.audit_key.clone(), &claim.frames)
+        .map_err(|error| {
+            let newer = error.is_newer();
+            let reason = if newer {
+                ParkReason::Undecodable
+            } else {
+                ParkReason::Corrupt
+            };
+            (reason, error.to_string())
+        })
+        .and_then(|(records, chain)| match History::read(records) {
+            Some(history) if history.started.derivation == DERIVATION_VERSION => {
+                Ok((history, chain))
+            }
+            Some(history) => Err((
+                ParkReason::Undecodable,
+                format!(
+                    "its ids are of derivation {}, this release knows {DERIVATION_VERSION}: \
+                     upgrade workflow-runtime",
+                    history.started.derivation
+                ),
+            )),
+            None => Err((
+                ParkReason::Corrupt,
+                "its journal does not begin with its start".to_owned(),
+            )),
+        });
+    match read {
+        Ok((history, chain)) => Ok(Box::new(Begun {
+            started: history.started,
+            started_at: history.started_at,
+            epoch: claim.epoch,
+            chain,
+            recorded: history.deliveries,
+            known: history.known,
+            last_time: history.last_time,
+            phase: Phase::Replaying,
+            after_crash,
+        })),
+        Err((reason, report)) => Err(park(shared, run, claim.epoch, parking(reason, report)).await),
+    }
+}
+
+/// A run that is owned and ready to be driven.
+struct Begun {
+    started: RunStarted,
+    started_at: Timestamp,
+    epoch: Epoch,
+    chain: Chain,
+    recorded: VecDeque<Delivery>,
+    known: IdMap<StepId, Known>,
+    last_time: Timestamp,
+    phase: Phase,
+    after_crash: bool,
+}
+
+impl Begun {
+    fn fresh(started: RunStarted, created_at: Timestamp, epoch: Epoch, chain: Chain) -> Self {
+        Self {
+            started,
+            started_at: created_at,
+            epoch,
+            chain,
+            recorded: VecDeque::new(),
+            known: IdMap::default(),
+            last_time: created_at,
+            phase: Phase::Live,
+            after_crash: false,
+        }
+    }
+
+    fn into_driver(
+        self,
+        shared: &Arc<Shared>,
+        entry: &RunEntry,
+    ) -> Result<Driver, (ParkReason, String)> {
+        let started = self.started;
+        let make = shared
+            .registry
+            .find(&started.workflow, started.version)
+            .ok_or_else(|| {
+                let report = shared.registry.missing(&started.workflow, started.version);
+                (ParkReason::Unregistered, report)
+            })?;
+        let workflow = make(&shared.services.payloads, &started.input).map_err(|problem| {
+            (
+                ParkReason::Undecodable,
+                format!("the recorded input of `{}`: {problem}", started.workflow),
+            )
+        })?;
+        let identity = WorkflowMetadata {
+            run_id: self.chain.run(),
+            workflow_name: (*started.workflow).into(),
+            version: started.version,
+            namespace: shared.namespace.clone(),
+            key: started.key.as_deref().map(Into::into),
+            run_started_at: self.started_at.into(),
+        };
+        // `now()` is the time of the last delivery, and the start is the first one.
+        let core = RunCore::new(
+            identity,
+            shared.services.clone(),
+            self.known,
+            self.started_at,
+            self.phase,
+        );
+        entry.set_core(core.clone());
+        if shared.is_closing() {
+            core.set_phase(Phase::Closing);
+        }
+        let writer = Writer {
+            store: shared.store.clone(),
+            run: self.chain.run(),
+            epoch: self.epoch,
+            chain: self.chain,
+            last_time: self.last_time,
+            durability: shared.services.config.durability,
+        };
+        Ok(Driver::new(
+            core,
+            workflow,
+            writer,
+            self.recorded,
+            self.after_crash,
+        ))
+    }
+}
+
+fn parking(reason: ParkReason, report: String) -> Parking {
+    Parking {
+        reason,
+        at: wall_clock(),
+        report: report.into(),
+        detail: None,
+    }
+}
+
+async fn park(shared: Arc<Shared>, run: RunId, epoch: Epoch, parking: Parking) -> Progress {
+    tracing::error!(%run, reason = ?parking.reason, "run parked: {}", parking.report);
+    match shared.store.park(run, epoch, Some(parking)).await {
+        Ok(()) => Progress::Parked,
+        Err(error) => Progress::Stopped(error.to_string().into()),
+    }
+}

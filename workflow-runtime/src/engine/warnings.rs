@@ -1,0 +1,62 @@
+//! What is suspicious but stops nothing: the newest warnings of an engine, by run.
+
+use std::collections::VecDeque;
+use std::fmt;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use crate::ids::RunId;
+
+/// How many warnings are kept; older ones are only in the log.
+const KEPT: usize = 256;
+
+/// Something suspicious about a run.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Warning {
+    /// The run.
+    pub run: RunId,
+    /// Its workflow.
+    pub workflow: Arc<str>,
+    /// What is suspicious, and what to do.
+    pub message: &'static str,
+}
+
+impl Warning {
+    pub(crate) const FOREIGN_WAKE: &'static str = "the workflow was woken by something that is \
+        not the engine (a tokio timer, a channel, a spawned task): a replay cannot repeat that; \
+        move it into a step or use the durable replacement";
+    pub(crate) const WAITS_ON_NOTHING: &'static str = "the workflow waits, but for nothing that is \
+        journaled: it cannot be resumed from there; move what it waits for into a step, or use \
+        `workflow_runtime::sleep`";
+    pub(crate) const REORDERED_INPUT: &'static str = "a step's input differs from the journal only \
+        in the order of a sequence (a HashSet?): the recorded outcome is used; sort it, or use a \
+        BTreeSet";
+    pub(crate) const OTHER_FIELDS: &'static str = "a step's input has fields that the journal's \
+        does not have, or the other way round, and is otherwise equal: the recorded outcome is used";
+}
+
+impl fmt::Display for Warning {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} ({}): {}", self.run, self.workflow, self.message)
+    }
+}
+
+/// The newest warnings.
+#[derive(Default)]
+pub(crate) struct Warnings(Mutex<VecDeque<Warning>>);
+
+impl Warnings {
+    pub(crate) fn push(&self, warning: Warning) {
+        tracing::warn!(run = %warning.run, workflow = &*warning.workflow, "{}", warning.message);
+        let mut kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if kept.len() == KEPT {
+            kept.pop_front();
+        }
+        kept.push_back(warning);
+    }
+
+    pub(crate) fn list(&self) -> Vec<Warning> {
+        let kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        kept.iter().cloned().collect()
+    }
+}

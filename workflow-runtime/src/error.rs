@@ -1,0 +1,225 @@
+//! Errors as data: what a step or workflow fails with.
+//!
+//! Owns [`Error`], the journaled error that any `std::error::Error` becomes with `?`, and the
+//! hints it carries for the retry policy. It never holds a backtrace: a journal is kept for
+//! years and read by others.
+//!
+//! What the engine itself refuses (opening, starting) is an `EngineError`, never this.
+
+use std::fmt;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+/// The result of a step or workflow that fails with the crate's own [`Error`].
+pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+/// An error that can be journaled.
+///
+/// Every `std::error::Error` becomes one with `?`; its messages down to the root cause are
+/// kept. It does not implement `std::error::Error` itself, which is what makes that
+/// conversion possible.
+///
+/// ```
+/// use workflow_runtime::{Error, Result, ResultExt as _};
+///
+/// fn parse(text: &str) -> Result<u32> {
+///     Ok(text.trim().parse::<u32>().fatal()?) // a retry cannot help
+/// }
+///
+/// let error = parse("twelve").unwrap_err();
+/// assert!(error.is_fatal());
+/// assert_eq!(error.to_string(), "invalid digit found in string");
+/// ```
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Error {
+    message: Box<str>,
+    /// Messages of the causes, outermost first.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    causes: Vec<Box<str>>,
+    #[serde(default, skip_serializing_if = "Retry::is_default")]
+    retry: Retry,
+}
+
+/// What the error asks of the retry policy.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub(crate) enum Retry {
+    /// As the step's policy says.
+    #[default]
+    Policy,
+    /// After exactly this long, while attempts are left.
+    After(Duration),
+    /// Never.
+    Fatal,
+}
+
+impl Retry {
+    fn is_default(&self) -> bool {
+        *self == Self::Policy
+    }
+}
+
+impl Error {
+    /// Makes an error that is retried as the step's policy says.
+    pub fn new(message: impl fmt::Display) -> Self {
+        Self {
+            message: message.to_string().into(),
+            causes: Vec::new(),
+            retry: Retry::Policy,
+        }
+    }
+
+    /// Makes an error that is not retried: trying again cannot help.
+    pub fn fatal(message: impl fmt::Display) -> Self {
+        Self::new(message).into_fatal()
+    }
+
+    /// Makes an error that is retried after `delay` instead of the policy's backoff, while
+    /// attempts are left.
+    pub fn retry_after(message: impl fmt::Display, delay: Duration) -> Self {
+        Self {
+            retry: Retry::After(delay),
+            ..Self::new(message)
+        }
+    }
+
+    /// Turns this into an error that is not retried.
+    #[must_use]
+    pub fn into_fatal(mut self) -> Self {
+        self.retry = Retry::Fatal;
+        self
+    }
+
+    /// Puts a message in front; this error becomes its cause. What it asks of the retry
+    /// policy stays.
+    #[must_use]
+    pub fn context(self, message: impl fmt::Display) -> Self {
+        let mut causes = self.causes;
+        causes.insert(0, self.message);
+        Self {
+            message: message.to_string().into(),
+            causes,
+            retry: self.retry,
+        }
+    }
+
+    /// Returns the messages of the causes, outermost first.
+    pub fn causes(&self) -> impl Iterator<Item = &str> {
+        self.causes.iter().map(AsRef::as_ref)
+    }
+
+    /// Says whether the error is not to be retried.
+    pub fn is_fatal(&self) -> bool {
+        self.retry == Retry::Fatal
+    }
+
+    pub(crate) fn retry(&self) -> Retry {
+        self.retry
+    }
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.message)?;
+        if f.alternate() {
+            for cause in &self.causes {
+                write!(f, ": {cause}")?;
+            }
+        }
+        Ok(())
+    }
+}
+
+impl fmt::Debug for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{self:#}")
+    }
+}
+
+impl<E: std::error::Error> From<E> for Error {
+    fn from(error: E) -> Self {
+        let mut causes = Vec::new();
+        let mut source = error.source();
+        while let Some(cause) = source {
+            causes.push(cause.to_string().into());
+            source = cause.source();
+        }
+        Self {
+            message: error.to_string().into(),
+            causes,
+            retry: Retry::Policy,
+        }
+    }
+}
+
+/// Says on the spot how a failed result is to be retried.
+pub trait ResultExt<T>: Sized {
+    /// Makes the error fatal: it is not retried.
+    ///
+    /// # Errors
+    ///
+    /// The same failure, as a fatal [`Error`].
+    fn fatal(self) -> Result<T>;
+
+    /// Has the step tried again after `delay`, while attempts are left.
+    ///
+    /// # Errors
+    ///
+    /// The same failure, as an [`Error`] with that delay.
+    fn retry_after(self, delay: Duration) -> Result<T>;
+
+    /// Puts a message in front of the error.
+    ///
+    /// # Errors
+    ///
+    /// The same failure, as the cause of an [`Error`] with that message.
+    fn context(self, message: impl fmt::Display) -> Result<T>;
+}
+
+impl<T, E: Into<Error>> ResultExt<T> for std::result::Result<T, E> {
+    fn fatal(self) -> Result<T> {
+        self.map_err(|error| error.into().into_fatal())
+    }
+
+    fn retry_after(self, delay: Duration) -> Result<T> {
+        self.map_err(|error| Error {
+            retry: Retry::After(delay),
+            ..error.into()
+        })
+    }
+
+    fn context(self, message: impl fmt::Display) -> Result<T> {
+        self.map_err(|error| error.into().context(message))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[derive(Debug, thiserror::Error)]
+    #[error("outer")]
+    struct Outer(#[source] std::num::ParseIntError);
+
+    #[test]
+    fn a_std_error_keeps_its_causes() {
+        let cause = "x".parse::<u8>().unwrap_err();
+        let error: Error = Outer(cause.clone()).into();
+        assert_eq!(error.to_string(), "outer");
+        assert_eq!(error.causes().collect::<Vec<_>>(), [cause.to_string()]);
+        assert_eq!(format!("{error:#}"), format!("outer: {cause}"));
+    }
+
+    #[test]
+    fn an_error_survives_the_journal_with_its_hints() {
+        let payloads = crate::payload::Payloads::default();
+        for error in [
+            Error::new("plain"),
+            Error::fatal("no"),
+            Error::retry_after("later", Duration::from_secs(3)).context("while paying"),
+        ] {
+            let bytes = payloads.encode(&error).expect("encodes");
+            assert_eq!(payloads.decode::<Error>(&bytes), Ok(error));
+        }
+    }
+}

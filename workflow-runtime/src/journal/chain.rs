@@ -1,0 +1,185 @@
+//! The chain that holds a journal together.
+//!
+//! Owns the frame around a record's body and the BLAKE3 value that links it to the one before:
+//! `format version (1) · body · chain value (32)`. A flipped bit, a swapped, a missing or a
+//! foreign record breaks the chain at that place. With an audit key the chain is keyed, so
+//! that nobody without the key can rewrite history. It never looks inside a body.
+
+use std::sync::LazyLock;
+
+use bytes::Bytes;
+
+use crate::ids::RunId;
+
+/// The frame format that this release writes.
+pub(crate) const FORMAT_VERSION: u8 = 1;
+
+/// Bytes of a chain value at the end of every frame.
+const LINK_LEN: usize = 32;
+
+/// A secret that makes journals tamper-evident (see `EngineBuilder::audit_key`).
+#[derive(Clone)]
+pub(crate) struct AuditKey([u8; 32]);
+
+impl AuditKey {
+    pub(crate) fn new(key: [u8; 32]) -> Self {
+        Self(key)
+    }
+}
+
+/// Where a journal's chain has got to.
+#[derive(Clone)]
+pub(crate) struct Chain {
+    run: RunId,
+    next_seq: u64,
+    link: [u8; LINK_LEN],
+    key: Option<AuditKey>,
+}
+
+/// Says where and how a chain is broken.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum ChainError {
+    #[error("record {seq} is cut short")]
+    Cut { seq: u64 },
+    #[error(
+        "record {seq} has frame format {found}, this release reads {FORMAT_VERSION}: upgrade workflow-runtime"
+    )]
+    Format { seq: u64, found: u8 },
+    #[error("record {seq} is not what was written there: the chain breaks")]
+    Broken { seq: u64 },
+}
+
+impl Chain {
+    /// Begins the chain of a run.
+    pub(crate) fn new(run: RunId, key: Option<AuditKey>) -> Self {
+        Self {
+            run,
+            next_seq: 0,
+            link: [0; LINK_LEN],
+            key,
+        }
+    }
+
+    pub(crate) fn run(&self) -> RunId {
+        self.run
+    }
+
+    /// The sequence number of the next record.
+    pub(crate) fn next_seq(&self) -> u64 {
+        self.next_seq
+    }
+
+    /// Frames the next record's body.
+    pub(crate) fn seal(&mut self, body: &[u8]) -> Bytes {
+        self.link = self.link_to(body);
+        self.next_seq += 1;
+        let mut frame = Vec::with_capacity(1 + body.len() + LINK_LEN);
+        frame.push(FORMAT_VERSION);
+        frame.extend_from_slice(body);
+        frame.extend_from_slice(&self.link);
+        frame.into()
+    }
+
+    /// Checks the next frame and returns its body.
+    pub(crate) fn open(&mut self, frame: &Bytes) -> Result<Bytes, ChainError> {
+        let seq = self.next_seq;
+        if frame.len() < 1 + LINK_LEN {
+            return Err(ChainError::Cut { seq });
+        }
+        if frame[0] != FORMAT_VERSION {
+            return Err(ChainError::Format {
+                seq,
+                found: frame[0],
+            });
+        }
+        let body = frame.slice(1..frame.len() - LINK_LEN);
+        let link = self.link_to(&body);
+        if frame[frame.len() - LINK_LEN..] != link {
+            return Err(ChainError::Broken { seq });
+        }
+        self.link = link;
+        self.next_seq += 1;
+        Ok(body)
+    }
+
+    fn link_to(&self, body: &[u8]) -> [u8; LINK_LEN] {
+        static UNKEYED: LazyLock<blake3::Hasher> = LazyLock::new(|| {
+            blake3::Hasher::new_derive_key("workflow-runtime 2026-11 journal chain")
+        });
+        let mut hash = match &self.key {
+            None => UNKEYED.clone(),
+            Some(AuditKey(key)) => blake3::Hasher::new_keyed(key),
+        };
+        hash.update(&self.link);
+        hash.update(self.run.as_bytes());
+        hash.update(&self.next_seq.to_le_bytes());
+        hash.update(body);
+        *hash.finalize().as_bytes()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn frames(key: Option<AuditKey>) -> Vec<Bytes> {
+        let mut chain = Chain::new(RunId::from_bytes([1; 16]), key);
+        (0..5u8).map(|n| chain.seal(&[n, n, n])).collect()
+    }
+
+    fn check(frames: &[Bytes], key: Option<AuditKey>) -> Result<(), ChainError> {
+        let mut chain = Chain::new(RunId::from_bytes([1; 16]), key);
+        frames
+            .iter()
+            .try_for_each(|frame| chain.open(frame).map(drop))
+    }
+
+    #[test]
+    fn an_intact_chain_verifies() {
+        assert_eq!(check(&frames(None), None), Ok(()));
+    }
+
+    #[test]
+    fn any_flipped_bit_is_found_at_its_record() {
+        let intact = frames(None);
+        for (seq, frame) in intact.iter().enumerate() {
+            for bit in 0..frame.len() * 8 {
+                let mut damaged = intact.clone();
+                let mut bytes = frame.to_vec();
+                bytes[bit / 8] ^= 1 << (bit % 8);
+                damaged[seq] = bytes.into();
+                let error = check(&damaged, None).expect_err("damaged");
+                assert!(
+                    error.to_string().contains(&format!("record {seq} ")),
+                    "{error}"
+                );
+            }
+        }
+    }
+
+    #[test]
+    fn a_swapped_a_missing_and_a_foreign_record_are_found() {
+        let intact = frames(None);
+        let mut swapped = intact.clone();
+        swapped.swap(1, 2);
+        assert_eq!(check(&swapped, None), Err(ChainError::Broken { seq: 1 }));
+        let mut missing = intact.clone();
+        missing.remove(3);
+        assert_eq!(check(&missing, None), Err(ChainError::Broken { seq: 3 }));
+        let mut other = Chain::new(RunId::from_bytes([2; 16]), None);
+        let mut foreign = intact;
+        foreign[0] = other.seal(&[0, 0, 0]);
+        assert_eq!(check(&foreign, None), Err(ChainError::Broken { seq: 0 }));
+    }
+
+    #[test]
+    fn without_the_audit_key_history_cannot_be_rewritten() {
+        let key = AuditKey::new([9; 32]);
+        assert_eq!(check(&frames(Some(key.clone())), Some(key.clone())), Ok(()));
+        let forged = frames(None);
+        assert_eq!(
+            check(&forged, Some(key)),
+            Err(ChainError::Broken { seq: 0 })
+        );
+    }
+}

@@ -1,0 +1,93 @@
+//! The journal: what happened in a run, in order, for ever.
+//!
+//! Owns the reading of a run's frames back into verified, typed records. The files tell the
+//! story: `record` what can be said, `chain` what holds it together, `timeline` how it is shown
+//! to a person. It never writes to a store and never decodes a user's payload.
+
+mod chain;
+mod record;
+mod timeline;
+
+use bytes::Bytes;
+
+use crate::ids::RunId;
+use crate::store::RunHeader;
+
+pub(crate) use chain::{AuditKey, Chain};
+pub use record::{
+    AttemptFailed, Event, Outcome, Record, RunCompleted, RunFailed, RunRecovered, RunStarted,
+    StepCompleted, TimerFired, TimerSet,
+};
+
+/// Says which record of which run cannot be trusted or read, and why.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("the journal of {run} is damaged: {problem}")]
+pub struct JournalError {
+    run: RunId,
+    problem: String,
+    newer: bool,
+}
+
+impl JournalError {
+    /// The run whose journal it is.
+    pub fn run(&self) -> RunId {
+        self.run
+    }
+
+    /// Says whether the journal is intact but written by a newer release.
+    pub fn is_newer(&self) -> bool {
+        self.newer
+    }
+}
+
+/// One run's journal, verified and decoded.
+///
+/// Printing it gives a timeline for people.
+#[derive(Debug, Clone)]
+pub struct Journal {
+    header: RunHeader,
+    records: Vec<Record>,
+}
+
+impl Journal {
+    pub(crate) fn new(header: RunHeader, records: Vec<Record>) -> Self {
+        Self { header, records }
+    }
+
+    /// The run's header.
+    pub fn header(&self) -> &RunHeader {
+        &self.header
+    }
+
+    /// The records, in order.
+    pub fn records(&self) -> &[Record] {
+        &self.records
+    }
+}
+
+/// Verifies a chain from its beginning and decodes every record.
+///
+/// Returns the records and the chain, ready for the next record.
+pub(crate) fn read(
+    run: RunId,
+    key: Option<AuditKey>,
+    frames: &[Bytes],
+) -> Result<(Vec<Record>, Chain), JournalError> {
+    let mut chain = Chain::new(run, key);
+    let mut records = Vec::with_capacity(frames.len());
+    for frame in frames {
+        let seq = chain.next_seq();
+        let body = chain.open(frame).map_err(|error| JournalError {
+            run,
+            newer: matches!(error, chain::ChainError::Format { .. }),
+            problem: error.to_string(),
+        })?;
+        let (time, event) = Event::decode(&body).map_err(|error| JournalError {
+            run,
+            newer: matches!(error, record::RecordError::Newer { .. }),
+            problem: format!("record {seq}: {error}"),
+        })?;
+        records.push(Record { seq, time, event });
+    }
+    Ok((records, chain))
+}

@@ -1,0 +1,134 @@
+//! A journal as a timeline for people.
+//!
+//! Owns the `Display` of [`Journal`] and [`Record`]. It shows ids, names, attempts and times, and
+//! never a payload: a timeline may end up in a log.
+
+use std::fmt;
+use std::time::Duration;
+
+use super::{Event, Journal, Outcome, Record};
+use crate::clock::Timestamp;
+use crate::store::RunState;
+
+impl fmt::Display for Journal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let header = self.header();
+        write!(f, "{}  {}", header.workflow, header.run)?;
+        if header.version != 1 {
+            write!(f, "  version {}", header.version)?;
+        }
+        if let Some(key) = &header.key {
+            write!(f, "  key {key:?}")?;
+        }
+        writeln!(f)?;
+        let began = self.records().first().map(|record| record.time);
+        for record in self.records() {
+            let offset = record.time.since(began.unwrap_or_default());
+            writeln!(
+                f,
+                "{:>9}  {:>3}  {}",
+                Offset(offset),
+                record.seq,
+                record.event
+            )?;
+        }
+        match &header.state {
+            RunState::Active => writeln!(f, "{:>9}       unfinished", "…"),
+            RunState::Parked(parking) => {
+                writeln!(f, "{:>9}       parked: {}", "…", parking.report)
+            }
+            RunState::Ended(_) => Ok(()),
+        }
+    }
+}
+
+impl fmt::Display for Record {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {} {}", self.seq, self.time, self.event)
+    }
+}
+
+impl fmt::Display for Event {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::RunStarted(_) => write!(f, "▶ started"),
+            Self::StepCompleted(step) => {
+                let mark = match step.outcome {
+                    Outcome::Ok(_) => '✓',
+                    Outcome::Err(_) | Outcome::Broken(_) => '✗',
+                };
+                write!(f, "{mark} {:<16} {}", step.name, step.step)?;
+                if step.attempts > 1 {
+                    write!(f, "  attempt {}", step.attempts)?;
+                }
+                if !step.scope.is_empty() {
+                    write!(f, "  in {}", step.scope)?;
+                }
+                match step.outcome {
+                    Outcome::Ok(_) => Ok(()),
+                    Outcome::Err(_) => write!(f, "  returned an error"),
+                    Outcome::Broken(_) => write!(f, "  gave no value"),
+                }
+            }
+            Self::AttemptFailed(attempt) => write!(
+                f,
+                "↻ {:<16} {}  attempt {} failed → {}",
+                attempt.name,
+                attempt.step,
+                attempt.attempt,
+                Clock(attempt.next_at)
+            ),
+            Self::TimerSet(timer) => write!(f, "⏲ sleeps until {}", Clock(timer.deadline)),
+            Self::TimerFired(_) => write!(f, "⏰ woke up"),
+            Self::RunRecovered(recovered) => {
+                write!(
+                    f,
+                    "⚡ {:<16} {} replayed; again:",
+                    "process died",
+                    Count(recovered.replayed, "outcome")
+                )?;
+                recovered
+                    .in_flight
+                    .iter()
+                    .try_for_each(|step| write!(f, " {step}"))
+            }
+            Self::RunCompleted(_) => write!(f, "■ completed"),
+            Self::RunFailed(_) => write!(f, "■ failed"),
+        }
+    }
+}
+
+/// Time since the run began, short.
+struct Offset(Duration);
+
+impl fmt::Display for Offset {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let seconds = self.0.as_secs();
+        let text = match seconds {
+            0..600 => format!("+{:.3}s", self.0.as_secs_f64()),
+            600..86_400 => format!("+{}h{:02}m", seconds / 3600, seconds / 60 % 60),
+            _ => format!("+{}d{:02}h", seconds / 86_400, seconds / 3600 % 24),
+        };
+        f.pad(&text)
+    }
+}
+
+/// The time of day of a moment.
+struct Clock(Timestamp);
+
+impl fmt::Display for Clock {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let text = self.0.to_string();
+        f.write_str(text.split('T').nth(1).unwrap_or(&text))
+    }
+}
+
+/// `1 outcome`, `2 outcomes`.
+struct Count(u64, &'static str);
+
+impl fmt::Display for Count {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let plural = if self.0 == 1 { "" } else { "s" };
+        write!(f, "{} {}{plural}", self.0, self.1)
+    }
+}

@@ -1,0 +1,293 @@
+//! User payloads: inputs, outputs and errors as bytes.
+//!
+//! Owns the choice of MessagePack with field names, the size limit and the codec hook.
+//! Self-describing bytes can be read back after a field was added, and shown without their
+//! Rust type. Never used for the engine's own records (see `codec`).
+
+use std::borrow::Cow;
+use std::fmt;
+use std::io;
+use std::marker::PhantomData;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use serde::Serialize;
+use serde::de::{DeserializeOwned, DeserializeSeed};
+
+/// The largest encoded payload unless the engine says otherwise. A journal is no file store:
+/// what is larger belongs into one, with its name in the journal.
+pub(crate) const DEFAULT_LIMIT: usize = 2 * 1024 * 1024;
+
+/// How deep a payload may nest when it is read or shown.
+const MAX_DEPTH: usize = 256;
+
+/// Transforms payload bytes on their way into the journal and back, for encryption or
+/// compression.
+///
+/// It covers inputs, outputs, errors and the payloads shown in reports. Digests are taken
+/// before it, so it need not be deterministic.
+pub trait PayloadCodec: Send + Sync + 'static {
+    /// Transforms a payload before it is journaled.
+    ///
+    /// # Errors
+    ///
+    /// Says why it cannot; the step or start that made the payload then fails for good.
+    fn encode(&self, plain: Vec<u8>) -> Result<Vec<u8>, String>;
+
+    /// Undoes [`PayloadCodec::encode`].
+    ///
+    /// # Errors
+    ///
+    /// Says why it cannot (a missing key, say); the run is parked and nothing is lost.
+    fn decode(&self, coded: &[u8]) -> Result<Vec<u8>, String>;
+}
+
+/// Says why a value could not cross the journal. Never holds any of the payload.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum PayloadError {
+    /// It is larger than the limit.
+    #[error(
+        "it is larger than the limit of {limit} bytes: keep large data elsewhere and journal its name, or raise `payload_limit`"
+    )]
+    TooLarge {
+        /// The engine's limit.
+        limit: usize,
+    },
+    /// Its `Serialize` failed.
+    #[error("it cannot be serialized: {0}")]
+    Serialize(String),
+    /// It cannot be read back as the type the code asks for.
+    #[error("it cannot be read back as `{type_name}`: {message}")]
+    Deserialize {
+        /// The type asked for.
+        type_name: &'static str,
+        /// What the decoder said.
+        message: String,
+    },
+    /// The codec hook failed.
+    #[error("the payload codec failed: {0}")]
+    Codec(String),
+}
+
+/// How an engine turns values into payload bytes.
+#[derive(Clone)]
+pub(crate) struct Payloads {
+    limit: usize,
+    codec: Option<Arc<dyn PayloadCodec>>,
+}
+
+impl Default for Payloads {
+    fn default() -> Self {
+        Self {
+            limit: DEFAULT_LIMIT,
+            codec: None,
+        }
+    }
+}
+
+impl Payloads {
+    pub(crate) fn new(limit: usize, codec: Option<Arc<dyn PayloadCodec>>) -> Self {
+        Self { limit, codec }
+    }
+
+    /// Encodes a value; fails as soon as the limit is passed, so that an oversized value
+    /// costs no more memory than the limit.
+    pub(crate) fn encode<T: Serialize + ?Sized>(&self, value: &T) -> Result<Bytes, PayloadError> {
+        let mut out = Limited {
+            bytes: Vec::with_capacity(64),
+            limit: self.limit,
+            hit: false,
+        };
+        let encoded = value.serialize(&mut rmp_serde::Serializer::new(&mut out).with_struct_map());
+        if out.hit {
+            return Err(PayloadError::TooLarge { limit: self.limit });
+        }
+        encoded.map_err(|error| PayloadError::Serialize(error.to_string()))?;
+        let Some(codec) = &self.codec else {
+            return Ok(out.bytes.into());
+        };
+        let coded = codec.encode(out.bytes).map_err(PayloadError::Codec)?;
+        if coded.len() > self.limit {
+            return Err(PayloadError::TooLarge { limit: self.limit });
+        }
+        Ok(coded.into())
+    }
+
+    /// Encodes a value that is kept only if it is small; `None` if it is not, or has no
+    /// payload form.
+    pub(crate) fn encode_if_small<T: Serialize + ?Sized>(
+        &self,
+        value: &T,
+        limit: usize,
+    ) -> Option<Bytes> {
+        if limit == 0 {
+            return None;
+        }
+        let small = Self {
+            limit: limit.min(self.limit),
+            codec: self.codec.clone(),
+        };
+        small.encode(value).ok()
+    }
+
+    /// Decodes a payload as `T`.
+    pub(crate) fn decode<T: DeserializeOwned>(&self, payload: &[u8]) -> Result<T, PayloadError> {
+        self.decode_seed(PhantomData::<T>, payload)
+    }
+
+    /// Decodes a payload with a seed.
+    pub(crate) fn decode_seed<S, T>(&self, seed: S, payload: &[u8]) -> Result<T, PayloadError>
+    where
+        for<'de> S: DeserializeSeed<'de, Value = T>,
+    {
+        let plain = self.plain(payload)?;
+        let mut decoder = rmp_serde::Deserializer::from_read_ref(&*plain);
+        decoder.set_max_depth(MAX_DEPTH);
+        seed.deserialize(&mut decoder)
+            .map_err(|error| PayloadError::Deserialize {
+                type_name: std::any::type_name::<T>(),
+                message: error.to_string(),
+            })
+    }
+
+    /// Decodes a payload without its type, to show it.
+    pub(crate) fn value(&self, payload: &[u8]) -> Result<rmpv::Value, PayloadError> {
+        let plain = self.plain(payload)?;
+        rmpv::decode::read_value_with_max_depth(&mut &*plain, MAX_DEPTH).map_err(|error| {
+            PayloadError::Deserialize {
+                type_name: "any value",
+                message: error.to_string(),
+            }
+        })
+    }
+
+    /// Undoes what the codec hook did.
+    fn plain<'a>(&self, payload: &'a [u8]) -> Result<Cow<'a, [u8]>, PayloadError> {
+        match &self.codec {
+            None => Ok(Cow::Borrowed(payload)),
+            Some(codec) => codec
+                .decode(payload)
+                .map(Cow::Owned)
+                .map_err(PayloadError::Codec),
+        }
+    }
+}
+
+impl fmt::Debug for Payloads {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Payloads")
+            .field("limit", &self.limit)
+            .field("codec", &self.codec.is_some())
+            .finish()
+    }
+}
+
+/// A buffer that refuses to grow past a limit.
+struct Limited {
+    bytes: Vec<u8>,
+    limit: usize,
+    hit: bool,
+}
+
+impl io::Write for Limited {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        if self.bytes.len() + bytes.len() > self.limit {
+            self.hit = true;
+            return Err(io::Error::other("payload limit"));
+        }
+        self.bytes.extend_from_slice(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashMap;
+
+    use serde::Deserialize;
+
+    use super::*;
+
+    #[derive(Debug, PartialEq, Serialize, Deserialize)]
+    #[serde(tag = "kind")]
+    enum Tagged {
+        Card { last4: String },
+        Cash,
+    }
+
+    #[derive(Debug, PartialEq, Serialize, Deserialize)]
+    struct Rich {
+        amount: f64,
+        by_number: HashMap<u32, String>,
+        #[serde(skip_serializing_if = "Option::is_none", default)]
+        note: Option<String>,
+        #[serde(flatten)]
+        rest: HashMap<String, u8>,
+        how: Vec<Tagged>,
+        big: u128,
+    }
+
+    #[test]
+    fn what_serde_can_say_comes_back_equal() {
+        let payloads = Payloads::default();
+        let rich = Rich {
+            amount: f64::INFINITY,
+            by_number: HashMap::from([(1, "one".into()), (2, "two".into())]),
+            note: None,
+            rest: HashMap::from([("x".into(), 1)]),
+            how: vec![
+                Tagged::Cash,
+                Tagged::Card {
+                    last4: "4242".into(),
+                },
+            ],
+            big: u128::MAX,
+        };
+        let bytes = payloads.encode(&rich).expect("encodes");
+        assert_eq!(payloads.decode::<Rich>(&bytes), Ok(rich));
+    }
+
+    #[test]
+    fn an_added_field_with_a_default_reads_old_payloads() {
+        #[derive(Serialize)]
+        struct V1 {
+            a: u8,
+            b: u8,
+        }
+        #[derive(Debug, PartialEq, Deserialize)]
+        struct V2 {
+            b: u8,
+            #[serde(default)]
+            c: u8,
+            a: u8,
+        }
+        let payloads = Payloads::default();
+        let bytes = payloads.encode(&V1 { a: 1, b: 2 }).expect("encodes");
+        assert_eq!(payloads.decode(&bytes), Ok(V2 { a: 1, b: 2, c: 0 }));
+    }
+
+    #[test]
+    fn a_payload_past_the_limit_is_refused_by_name() {
+        let payloads = Payloads::new(100, None);
+        assert!(payloads.encode(&vec![0u8; 90]).is_ok());
+        assert_eq!(
+            payloads.encode(&"x".repeat(101)),
+            Err(PayloadError::TooLarge { limit: 100 })
+        );
+    }
+
+    #[test]
+    fn hostile_bytes_are_an_error_not_a_panic_or_an_allocation() {
+        let payloads = Payloads::default();
+        let claims_4_gib = [0xdd, 0xff, 0xff, 0xff, 0xff];
+        assert!(payloads.decode::<Vec<u64>>(&claims_4_gib).is_err());
+        assert!(payloads.value(&claims_4_gib).is_err());
+        let nested = vec![0x91; 10_000];
+        assert!(payloads.value(&nested).is_err());
+    }
+}

@@ -1,0 +1,257 @@
+//! The report of a divergence: what the journal holds, what the code asked for, where, and what
+//! to do.
+//!
+//! Owns the comparison of two inputs field by field and the text of the report. The text has
+//! two parts: one without any payload, fit for logs and headers, and one that shows what
+//! differs, which is kept as a payload.
+
+use std::fmt::{self, Write as _};
+
+use rmpv::Value;
+
+use super::{Delivery, Recorded, WaitingCall};
+use crate::ids::CallKind;
+
+/// How much of one value a report shows.
+const SHOWN_CHARS: usize = 120;
+
+/// How many differing fields a report shows.
+const SHOWN_FIELDS: usize = 20;
+
+/// What differs between two inputs.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Difference {
+    /// Where, as `order.items[2].price`.
+    pub(crate) path: String,
+    /// What the journal holds there, if anything.
+    pub(crate) recorded: Option<String>,
+    /// What the code has there now, if anything.
+    pub(crate) now: Option<String>,
+    /// It is an element of a sequence, not a named field.
+    is_element: bool,
+}
+
+impl Difference {
+    /// Says whether a named field is there on one side only: it was added or removed.
+    pub(crate) fn is_one_sided(&self) -> bool {
+        !self.is_element && (self.recorded.is_none() || self.now.is_none())
+    }
+}
+
+impl fmt::Display for Difference {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let side = |value: &Option<String>| value.clone().unwrap_or_else(|| "(absent)".into());
+        write!(
+            f,
+            "{}: journal {} | code {}",
+            self.path,
+            side(&self.recorded),
+            side(&self.now)
+        )
+    }
+}
+
+/// Compares two inputs field by field.
+pub(crate) fn compare_inputs(recorded: &Value, now: &Value) -> Vec<Difference> {
+    let mut found = Vec::new();
+    compare(String::new(), Some(recorded), Some(now), &mut found);
+    found
+}
+
+fn compare(
+    path: String,
+    recorded: Option<&Value>,
+    now: Option<&Value>,
+    found: &mut Vec<Difference>,
+) {
+    if recorded == now || found.len() > SHOWN_FIELDS {
+        return;
+    }
+    match (recorded, now) {
+        (Some(Value::Map(old)), Some(Value::Map(new))) => {
+            for (key, value) in old {
+                let other = lookup(new, key);
+                compare(join(&path, key), Some(value), other, found);
+            }
+            for (key, value) in new.iter().filter(|(key, _)| lookup(old, key).is_none()) {
+                compare(join(&path, key), None, Some(value), found);
+            }
+        }
+        (Some(Value::Array(old)), Some(Value::Array(new))) => {
+            for i in 0..old.len().max(new.len()) {
+                compare(format!("{path}[{i}]"), old.get(i), new.get(i), found);
+            }
+        }
+        (recorded, now) => found.push(Difference {
+            is_element: path.ends_with(']'),
+            path,
+            recorded: recorded.map(show),
+            now: now.map(show),
+        }),
+    }
+}
+
+fn lookup<'a>(map: &'a [(Value, Value)], key: &Value) -> Option<&'a Value> {
+    map.iter().find(|(k, _)| k == key).map(|(_, value)| value)
+}
+
+fn join(path: &str, key: &Value) -> String {
+    let key = key.as_str().map_or_else(|| show(key), str::to_owned);
+    if path.is_empty() {
+        key
+    } else {
+        format!("{path}.{key}")
+    }
+}
+
+fn show(value: &Value) -> String {
+    let text = value.to_string();
+    match text.char_indices().nth(SHOWN_CHARS) {
+        Some((at, _)) => format!("{}…", &text[..at]),
+        None => text,
+    }
+}
+
+/// Everything a report says.
+#[derive(Debug)]
+pub(crate) struct Mismatch<'a> {
+    pub(crate) recorded: &'a Delivery,
+    pub(crate) waiting: &'a [WaitingCall],
+    /// The workflow returned instead of waiting.
+    pub(crate) returned: bool,
+    pub(crate) differences: Vec<Difference>,
+}
+
+impl Mismatch<'_> {
+    /// The report without any payload.
+    pub(crate) fn report(&self) -> String {
+        let mut text = String::from("the code no longer fits the journal\n");
+        let _ = writeln!(text, "  the journal holds: {}", describe(self.recorded));
+        if self.returned {
+            text.push_str("  the code: returned without asking for it\n");
+        } else if self.waiting.is_empty() {
+            text.push_str("  the code: waits for nothing that is journaled\n");
+        } else {
+            for call in self.waiting {
+                let _ = writeln!(text, "  the code asked for: {}", describe_call(call));
+            }
+        }
+        if self.is_other_input() {
+            text.push_str("  the same call, but with other input");
+            if !self.differences.is_empty() {
+                let paths: Vec<_> = self.differences.iter().map(|d| d.path.as_str()).collect();
+                let _ = write!(text, ": {}", paths.join(", "));
+            }
+            text.push('\n');
+        }
+        text.push_str(
+            "  nothing was run or written; to go on: bring the old calls back (rename with \
+             `#[step(name = \"…\")]`, restore order and input), deploy, then `engine.resume(run)`",
+        );
+        text
+    }
+
+    /// The part that shows payloads, if there is one.
+    pub(crate) fn detail(&self) -> Option<String> {
+        if self.differences.is_empty() {
+            return None;
+        }
+        let mut text = String::new();
+        for difference in self.differences.iter().take(SHOWN_FIELDS) {
+            let _ = writeln!(text, "    {difference}");
+        }
+        if self.differences.len() > SHOWN_FIELDS {
+            text.push_str("    … and more\n");
+        }
+        Some(text)
+    }
+
+    fn is_other_input(&self) -> bool {
+        self.waiting
+            .iter()
+            .any(|call| call.id == self.recorded.id())
+    }
+}
+
+fn describe(delivery: &Delivery) -> String {
+    match &delivery.what {
+        Recorded::Step(step) => format!(
+            "record {}, step `{}` ({}), called at {}",
+            delivery.seq, step.name, step.step, step.source
+        ),
+        Recorded::Timer(timer) => {
+            format!("record {}, a timer that fired ({timer})", delivery.seq)
+        }
+    }
+}
+
+fn describe_call(call: &WaitingCall) -> String {
+    let what = match call.kind {
+        CallKind::Step => format!("step `{}`", call.name),
+        CallKind::Timer => "a timer".into(),
+    };
+    format!(
+        "{what} ({}), called at {}:{}",
+        call.id,
+        call.site.file(),
+        call.site.line()
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn map(entries: &[(&str, Value)]) -> Value {
+        Value::Map(
+            entries
+                .iter()
+                .map(|(key, value)| ((*key).into(), value.clone()))
+                .collect(),
+        )
+    }
+
+    #[test]
+    fn inputs_are_compared_field_by_field() {
+        let old = map(&[
+            ("cents", 100.into()),
+            ("to", "a".into()),
+            ("items", Value::Array(vec![1.into(), 2.into()])),
+        ]);
+        let new = map(&[
+            ("to", "a".into()),
+            ("cents", 200.into()),
+            ("items", Value::Array(vec![1.into(), 3.into()])),
+            ("note", "hi".into()),
+        ]);
+        let shown: Vec<_> = compare_inputs(&old, &new)
+            .iter()
+            .map(ToString::to_string)
+            .collect();
+        assert_eq!(
+            shown,
+            [
+                "cents: journal 100 | code 200",
+                "items[1]: journal 2 | code 3",
+                "note: journal (absent) | code \"hi\"",
+            ]
+        );
+    }
+
+    #[test]
+    fn a_field_on_one_side_only_is_recognised() {
+        let old = map(&[("a", 1.into())]);
+        let new = map(&[("a", 1.into()), ("b", 2.into())]);
+        assert!(
+            compare_inputs(&old, &new)
+                .iter()
+                .all(Difference::is_one_sided)
+        );
+        assert!(!compare_inputs(&old, &map(&[("a", 2.into())]))[0].is_one_sided());
+        let (short, long) = (Value::Array(vec![]), Value::Array(vec![1.into()]));
+        assert!(
+            !compare_inputs(&short, &long)[0].is_one_sided(),
+            "a list that grew is other input"
+        );
+    }
+}

@@ -1,0 +1,188 @@
+//! Replay: what a recorded journal asks of the code, decided without any I/O.
+//!
+//! Owns the reading of records as *history* (outcomes to be delivered again, in order, and what is
+//! known of calls without one) and the verdict on each delivery: does the code that runs now
+//! wait for what the journal holds next? It never runs, writes or wakes anything; the driver
+//! does what the verdict says.
+
+mod mismatch;
+
+use std::collections::VecDeque;
+use std::panic::Location;
+
+use bytes::Bytes;
+
+use crate::clock::Timestamp;
+use crate::digest::InputDigest;
+use crate::id_map::IdMap;
+use crate::ids::{CallKind, StepId};
+use crate::journal::{Event, Outcome, Record, RunStarted, StepCompleted};
+
+pub(crate) use mismatch::{Difference, Mismatch, compare_inputs};
+
+/// A journal as replay needs it.
+#[derive(Debug)]
+pub(crate) struct History {
+    pub(crate) started: RunStarted,
+    pub(crate) started_at: Timestamp,
+    pub(crate) deliveries: VecDeque<Delivery>,
+    pub(crate) known: IdMap<StepId, Known>,
+    pub(crate) last_time: Timestamp,
+    pub(crate) end: Option<End>,
+}
+
+/// How a recorded run ended.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum End {
+    /// With a value.
+    Completed(Bytes),
+    /// With an error.
+    Failed(Outcome),
+}
+
+/// One recorded outcome, to be delivered again.
+#[derive(Debug)]
+pub(crate) struct Delivery {
+    pub(crate) seq: u64,
+    pub(crate) time: Timestamp,
+    pub(crate) what: Recorded,
+}
+
+/// What was recorded.
+#[derive(Debug)]
+pub(crate) enum Recorded {
+    /// A step's outcome.
+    Step(Box<StepCompleted>),
+    /// A timer that fired.
+    Timer(StepId),
+}
+
+impl Delivery {
+    pub(crate) fn id(&self) -> StepId {
+        match &self.what {
+            Recorded::Step(step) => step.step,
+            Recorded::Timer(timer) => *timer,
+        }
+    }
+}
+
+/// What the journal says of a call that has no outcome yet.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Known {
+    /// So many attempts failed, and the next may begin then.
+    Failed { attempts: u32, next_at: Timestamp },
+    /// The timer is due then.
+    Timer { deadline: Timestamp },
+}
+
+/// A call that the code made and waits for.
+#[derive(Debug, Clone)]
+pub(crate) struct WaitingCall {
+    pub(crate) id: StepId,
+    pub(crate) kind: CallKind,
+    pub(crate) name: &'static str,
+    pub(crate) site: &'static Location<'static>,
+    pub(crate) digest: Option<InputDigest>,
+}
+
+/// What is to be done with the next recorded outcome.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Verdict {
+    /// Deliver it.
+    Deliver,
+    /// Deliver it, and warn: the input differs only in the order of a sequence.
+    DeliverReordered,
+    /// The call was made and dropped: nobody wants it.
+    Swallow,
+    /// The call waits, but with another input: it has to be looked at.
+    OtherInput,
+    /// The code does not wait for it.
+    Diverged,
+}
+
+impl History {
+    /// Reads records as history. `None` if they do not begin with the start of a run.
+    pub(crate) fn read(records: Vec<Record>) -> Option<Self> {
+        let mut records = records.into_iter();
+        let first = records.next()?;
+        let Event::RunStarted(started) = first.event else {
+            return None;
+        };
+        let mut history = Self {
+            started,
+            started_at: first.time,
+            deliveries: VecDeque::new(),
+            known: IdMap::default(),
+            last_time: first.time,
+            end: None,
+        };
+        for record in records {
+            history.add(record);
+        }
+        Some(history)
+    }
+
+    fn add(&mut self, record: Record) {
+        let Record { seq, time, event } = record;
+        self.last_time = time;
+        let what = match event {
+            Event::StepCompleted(step) => Recorded::Step(Box::new(step)),
+            Event::TimerFired(fired) => Recorded::Timer(fired.timer),
+            Event::AttemptFailed(failed) => {
+                let known = Known::Failed {
+                    attempts: failed.attempt,
+                    next_at: failed.next_at,
+                };
+                self.known.insert(failed.step, known);
+                return;
+            }
+            Event::TimerSet(set) => {
+                let known = Known::Timer {
+                    deadline: set.deadline,
+                };
+                self.known.insert(set.timer, known);
+                return;
+            }
+            Event::RunCompleted(completed) => {
+                self.end = Some(End::Completed(completed.output));
+                return;
+            }
+            Event::RunFailed(failed) => {
+                self.end = Some(End::Failed(failed.failure));
+                return;
+            }
+            Event::RunStarted(_) | Event::RunRecovered(_) => return,
+        };
+        let delivery = Delivery { seq, time, what };
+        self.known.remove(&delivery.id());
+        self.deliveries.push_back(delivery);
+    }
+}
+
+/// Judges the next recorded outcome against what the code waits for.
+pub(crate) fn judge(
+    recorded: &Recorded,
+    waiting: Option<&WaitingCall>,
+    was_dropped: bool,
+) -> Verdict {
+    let Some(call) = waiting else {
+        return if was_dropped {
+            Verdict::Swallow
+        } else {
+            Verdict::Diverged
+        };
+    };
+    let Recorded::Step(step) = recorded else {
+        return Verdict::Deliver;
+    };
+    if *step.name != *call.name {
+        return Verdict::Diverged; // ids are derived from names, so this is a forged journal
+    }
+    match call.digest {
+        Some(now) if now.strict == step.input_digest.strict => Verdict::Deliver,
+        Some(now) if now.unordered.is_some() && now.unordered == step.input_digest.unordered => {
+            Verdict::DeliverReordered
+        }
+        _ => Verdict::OtherInput,
+    }
+}
