@@ -99,10 +99,6 @@ impl Items {
         put_bytes(&mut self.0, &codec::encode(&parking));
     }
 
-    pub(super) fn len(&self) -> usize {
-        self.0.len()
-    }
-
     /// Makes the block's bytes, and its chain value.
     pub(super) fn seal(self, previous: &Chain, commit: u64, totals: &Totals) -> (Vec<u8>, Chain) {
         let mut body = Vec::with_capacity(64 + 40 + self.0.len());

@@ -54,6 +54,9 @@ const DEFAULT_CACHE_BYTES: u64 = 64 * 1024 * 1024;
 /// The most bytes of one append or creation. The engine's own limits are far below.
 const MAX_APPEND_BYTES: usize = 64 * 1024 * 1024;
 
+// A group of one such write and all that still goes with it fits into one block.
+const _: () = assert!(2 * MAX_APPEND_BYTES < keys::MAX_RECORD);
+
 /// How to open a [`SledStore`].
 #[derive(Debug, Clone)]
 pub struct SledOptions {
