@@ -74,8 +74,14 @@ impl Engine {
         loop {
             let page = store.list(query.clone()).await?;
             for header in &page {
-                match records(self.shared(), header.run).await {
-                    Ok(records) => verification.records += records.len() as u64,
+                let checked = records(self.shared(), header.run)
+                    .await
+                    .and_then(|records| {
+                        journal::check_ends(header, &records)?;
+                        Ok(records.len() as u64)
+                    });
+                match checked {
+                    Ok(records) => verification.records += records,
                     Err(EngineError::Journal(error)) => verification.damaged.push(error),
                     Err(error) => return Err(error),
                 }

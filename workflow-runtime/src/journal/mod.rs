@@ -11,7 +11,7 @@ mod timeline;
 use bytes::Bytes;
 
 use crate::ids::RunId;
-use crate::store::RunHeader;
+use crate::store::{RunHeader, RunState};
 
 pub(crate) use chain::{AuditKey, Chain};
 pub use record::{
@@ -63,6 +63,28 @@ impl Journal {
     pub fn records(&self) -> &[Record] {
         &self.records
     }
+}
+
+/// Checks what a chain alone cannot see: that nothing is missing at its ends.
+///
+/// A journal begins with its start, and that of a run that has ended ends with its end.
+pub(crate) fn check_ends(header: &RunHeader, records: &[Record]) -> Result<(), JournalError> {
+    let first = records.first().map(|record| &record.event);
+    let last = records.last().map(|record| &record.event);
+    let has_ended = matches!(header.state, RunState::Ended(_));
+    let ends = matches!(last, Some(Event::RunCompleted(_) | Event::RunFailed(_)));
+    let problem = if !matches!(first, Some(Event::RunStarted(_))) {
+        "record 0 is not the start of the run".to_owned()
+    } else if has_ended && !ends {
+        format!("record {} is missing: the run has ended", records.len())
+    } else {
+        return Ok(());
+    };
+    Err(JournalError {
+        run: header.run,
+        problem,
+        newer: false,
+    })
 }
 
 /// Verifies a chain from its beginning and decodes every record.
