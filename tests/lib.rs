@@ -1,1 +1,265 @@
 //! The tests that cross crate borders; each theme is one `[[test]]` binary.
+//!
+//! What the themes share is here: an outside world that honours idempotency keys
+//! ([`Ledger`]), runs that survive planned crashes ([`survive`]), and journals that are cut,
+//! copied or damaged on purpose ([`cut`], [`Edited`]).
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use bytes::Bytes;
+use serde::de::DeserializeOwned;
+use workflow_runtime::journal::{Event, Journal, Outcome, StepCompleted};
+use workflow_runtime::store::memory::{FaultPlan, MemoryStore, Surviving};
+use workflow_runtime::store::{
+    Append, BoxFuture, Claim, Creation, Durability, Epoch, NewRun, Parking, RunHeader, RunQuery,
+    RunState, Store, StoreResult,
+};
+use workflow_runtime::{
+    EngineBuilder, RunError, RunId, StepId, Workflow, WorkflowCall, get_step_metadata,
+};
+
+/// The outside world: it acts once per idempotency key, and counts how often it was asked.
+#[derive(Debug, Default)]
+pub struct Ledger(Mutex<Book>);
+
+#[derive(Debug, Default)]
+struct Book {
+    effects: BTreeMap<StepId, String>,
+    asked: Vec<(StepId, u32)>,
+}
+
+impl Ledger {
+    /// Makes an empty ledger to be given to engines.
+    pub fn shared() -> Arc<Self> {
+        Arc::default()
+    }
+
+    fn book(&self) -> MutexGuard<'_, Book> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Does something under the id of the running step; asked again with that id, does nothing.
+    ///
+    /// # Panics
+    ///
+    /// If the id was used for something else.
+    pub fn act(&self, what: &str) {
+        let meta = get_step_metadata();
+        let mut book = self.book();
+        book.asked.push((meta.step_id, meta.attempt));
+        let first = book
+            .effects
+            .entry(meta.step_id)
+            .or_insert_with(|| what.to_owned());
+        assert_eq!(first, what, "one id was used for two effects");
+    }
+
+    /// What was done, sorted.
+    pub fn effects(&self) -> Vec<String> {
+        let mut effects: Vec<_> = self.book().effects.values().cloned().collect();
+        effects.sort();
+        effects
+    }
+
+    /// How often a step's body ran.
+    pub fn asked(&self) -> usize {
+        self.book().asked.len()
+    }
+
+    /// Which bodies ran, with the numbers of their attempts.
+    pub fn attempts(&self) -> Vec<(StepId, u32)> {
+        self.book().asked.clone()
+    }
+
+    /// Forgets how often it was asked, but not what it did.
+    pub fn forget_asking(&self) {
+        self.book().asked.clear();
+    }
+}
+
+/// Starts a run under the key `story` and waits for its end, through one crash per plan.
+///
+/// Every process opens the store anew and starts the run again under its key.
+///
+/// # Errors
+///
+/// What the run ended with.
+///
+/// # Panics
+///
+/// If an engine cannot be opened or refuses the start.
+pub async fn survive<W: Workflow>(
+    engine: impl Fn() -> EngineBuilder,
+    call: impl Fn() -> WorkflowCall<W>,
+    plans: impl IntoIterator<Item = FaultPlan>,
+) -> (Result<W::Ok, RunError<W::Error>>, MemoryStore) {
+    let mut plans = plans.into_iter();
+    let mut store = MemoryStore::with_faults(plans.next().unwrap_or_default());
+    loop {
+        let living = async {
+            let engine = engine().open_with(store.clone()).await.expect("opens");
+            let run = engine.start(call()).key("story").await.expect("is started");
+            run.result().await
+        };
+        tokio::select! {
+            biased;
+            () = store.crashed() => {}
+            result = living => return (result, store),
+        }
+        store = store.reopen(Surviving::Synced);
+        store.set_faults(plans.next().unwrap_or_default());
+    }
+}
+
+/// Reads the frames of a run.
+///
+/// # Panics
+///
+/// If the store refuses.
+pub async fn frames(store: &MemoryStore, run: RunId) -> Vec<Bytes> {
+    store.frames(run, 0, usize::MAX).await.expect("reads")
+}
+
+/// Makes a store that holds only the first records of a run, as a crash would have left it.
+///
+/// # Panics
+///
+/// If the store refuses.
+pub async fn cut(header: &RunHeader, frames: &[Bytes], records: usize) -> MemoryStore {
+    let store = MemoryStore::new();
+    let header = RunHeader {
+        state: RunState::Active,
+        ..header.clone()
+    };
+    let run = header.run;
+    let new = NewRun {
+        header,
+        first: frames[0].clone(),
+        durability: Durability::Synced,
+    };
+    store.create(new).await.expect("creates");
+    if records > 1 {
+        let append = Append {
+            run,
+            epoch: Epoch::FIRST,
+            first_seq: 1,
+            frames: frames[1..records].to_vec(),
+            end: None,
+            durability: Durability::Synced,
+        };
+        store.append(append).await.expect("appends");
+    }
+    store.reopen(Surviving::All)
+}
+
+/// The outcomes of steps in a journal, in order.
+pub fn steps(journal: &Journal) -> Vec<StepCompleted> {
+    journal
+        .records()
+        .iter()
+        .filter_map(|record| match &record.event {
+            Event::StepCompleted(step) => Some(step.clone()),
+            _ => None,
+        })
+        .collect()
+}
+
+/// The ids of the steps of a name, in the order of their outcomes.
+pub fn ids_of(journal: &Journal, name: &str) -> Vec<StepId> {
+    steps(journal)
+        .iter()
+        .filter(|step| &*step.name == name)
+        .map(|step| step.step)
+        .collect()
+}
+
+/// Decodes the value of a step that returned one.
+///
+/// # Panics
+///
+/// If it returned none, or another type.
+pub fn value<T: DeserializeOwned>(step: &StepCompleted) -> T {
+    match &step.outcome {
+        Outcome::Ok(payload) => rmp_serde::from_slice(payload).expect("is of that type"),
+        other => panic!("{} has no value: {other:?}", step.name),
+    }
+}
+
+/// A store that shows frames other than those that were written.
+pub struct Edited<F> {
+    /// What was written.
+    pub store: MemoryStore,
+    /// What is made of it.
+    pub edit: F,
+}
+
+impl<F: Fn(&mut Vec<Bytes>) + Send + Sync + 'static> Store for Edited<F> {
+    fn create(&self, run: NewRun) -> BoxFuture<'_, StoreResult<Creation>> {
+        self.store.create(run)
+    }
+
+    fn append(&self, append: Append) -> BoxFuture<'static, StoreResult<()>> {
+        self.store.append(append)
+    }
+
+    fn park(
+        &self,
+        run: RunId,
+        epoch: Epoch,
+        parking: Option<Parking>,
+    ) -> BoxFuture<'_, StoreResult<()>> {
+        self.store.park(run, epoch, parking)
+    }
+
+    fn claim(&self, run: RunId) -> BoxFuture<'_, StoreResult<Option<Claim>>> {
+        Box::pin(async move {
+            let mut claim = self.store.claim(run).await?;
+            if let Some(claim) = &mut claim {
+                (self.edit)(&mut claim.frames);
+            }
+            Ok(claim)
+        })
+    }
+
+    fn unfinished(&self) -> BoxFuture<'_, StoreResult<Vec<RunHeader>>> {
+        self.store.unfinished()
+    }
+
+    fn header(&self, run: RunId) -> BoxFuture<'_, StoreResult<Option<RunHeader>>> {
+        self.store.header(run)
+    }
+
+    fn frames(
+        &self,
+        run: RunId,
+        from: u64,
+        limit: usize,
+    ) -> BoxFuture<'_, StoreResult<Vec<Bytes>>> {
+        Box::pin(async move {
+            let mut frames = self.store.frames(run, from, limit).await?;
+            (self.edit)(&mut frames);
+            Ok(frames)
+        })
+    }
+
+    fn list(&self, query: RunQuery) -> BoxFuture<'_, StoreResult<Vec<RunHeader>>> {
+        self.store.list(query)
+    }
+
+    fn stopped_cleanly(&self) -> bool {
+        self.store.stopped_cleanly()
+    }
+
+    fn failure(&self) -> Option<String> {
+        self.store.failure()
+    }
+
+    fn check(&self) -> BoxFuture<'_, StoreResult<()>> {
+        self.store.check()
+    }
+
+    fn close(&self) -> BoxFuture<'_, StoreResult<()>> {
+        self.store.close()
+    }
+}

@@ -2,4 +2,22 @@
 
 mod asked_again;
 mod basics;
+mod concurrency;
+mod crash_everywhere;
+mod divergence;
+mod durable;
+mod engine;
+mod identity;
+mod inputs;
+mod keys;
+mod misuse;
+mod parking;
+mod payloads;
+mod random_programs;
+mod reading;
 mod resumed;
+mod starting;
+mod steps;
+mod stopping;
+mod timers;
+mod unfit;

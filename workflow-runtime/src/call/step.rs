@@ -283,8 +283,17 @@ fn refuse_away_from_home(scope: &Scope, kind: CallKind, name: &str, site: &Locat
 impl<'step, R> StepCall<'step, R> {
     /// Identifies this call by a business key instead of by how many calls of the step stand
     /// before it: for loops over items that may be reordered. It replaces an earlier key.
+    ///
+    /// # Panics
+    ///
+    /// Panics if the call was polled already: by then its id is in use.
     pub fn key(mut self, key: impl Into<Key>) -> Self {
         let name = self.definition.name;
+        assert!(
+            matches!(self.stage, Stage::Made),
+            "step `{name}` at {} is given a key after it was polled: give it before",
+            self.site
+        );
         let scope = match &self.home {
             Home::Run {
                 scope,
@@ -582,15 +591,22 @@ impl<'step, R> StepCall<'step, R> {
     /// Judges an attempt that has ended: hands the outcome in, or backs off.
     fn end(&mut self, made: &Made<'_>, end: AttemptEnd<R>, cx: &Context<'_>) {
         let core = made.scope.core();
-        let settled = settle(
-            &self.returns,
-            self.policy.over(&core.services.config),
-            self.definition.name,
-            made,
-            end,
-            &core.services.payloads,
-        );
-        let (run, step, name) = (core.run(), made.id, self.definition.name);
+        let policy = self.policy.over(&core.services.config);
+        let payloads = &core.services.payloads;
+        let name = self.definition.name;
+        // The user's own `Serialize`, `Deserialize` and `retry_if` run in here. If they panic, the
+        // effect has happened all the same, and trying again would panic again.
+        let judged = catch_unwind(AssertUnwindSafe(|| {
+            settle(&self.returns, policy, name, made, end, payloads)
+        }));
+        let settled = judged.unwrap_or_else(|panic| {
+            let end = AttemptEnd::Panicked {
+                message: panic_message(panic.as_ref()),
+                misuse: true,
+            };
+            settle(&self.returns, policy, name, made, end, payloads)
+        });
+        let (run, step) = (core.run(), made.id);
         let now = match settled {
             Settled::Retry { event, at } => {
                 tracing::warn!(

@@ -100,7 +100,9 @@ impl EngineBuilder {
         self
     }
 
-    /// Sets how much an acknowledged record survives; [`Durability::Synced`] otherwise.
+    /// Sets how much the outcome of a step survives once the workflow sees it;
+    /// [`Durability::Synced`] otherwise. Starts and results are always synced, with all before
+    /// them.
     #[must_use]
     pub fn durability(mut self, durability: Durability) -> Self {
         self.config.durability = durability;

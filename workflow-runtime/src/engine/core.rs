@@ -174,21 +174,32 @@ impl RunCore {
         digest: Option<InputDigest>,
         waker: &Waker,
     ) {
-        self.state().calls.insert(
+        let view = WaitingCall {
+            id,
+            kind,
+            name,
+            site,
+            digest,
+        };
+        let mut state = self.state();
+        let taken = state.calls.insert(
             id,
             Box::new(Waiting {
-                view: WaitingCall {
-                    id,
-                    kind,
-                    name,
-                    site,
-                    digest,
-                },
+                view,
                 waker: waker.clone(),
                 delivered: None,
                 handed_in: false,
             }),
         );
+        // It cannot be: ids are claimed one by one. If it were, waiting for ever would hide it.
+        if let Some(first) = taken {
+            let error = Error::fatal(format!(
+                "two calls of `{name}` share {id}, at {} and at {site}: this is a bug of \
+                 workflow-runtime",
+                first.view.site
+            ));
+            state.trouble.get_or_insert(Trouble::Fail(error));
+        }
     }
 
     /// Says what a registered call is to do now.

@@ -2,10 +2,10 @@
 
 use std::fmt;
 use std::marker::PhantomData;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 use super::progress::Progress;
-use super::{EngineError, RunEntry, RunError, Shared, inspect};
+use super::{EngineError, RunEntry, RunError, Services, Shared, inspect};
 use crate::call::Workflow;
 use crate::call::returns::Decoded;
 use crate::error::Error;
@@ -50,9 +50,11 @@ impl From<RunState> for RunStatus {
 
 /// A handle to one run of a workflow.
 ///
-/// It does not keep the engine alive.
+/// It does not keep the engine or its store alive.
 pub struct RunHandle<W: Workflow> {
-    shared: Arc<Shared>,
+    shared: Weak<Shared>,
+    /// Enough to read a result that is known already.
+    services: Arc<Services>,
     run: RunId,
     entry: Option<Arc<RunEntry>>,
     _workflow: PhantomData<fn() -> W>,
@@ -60,7 +62,13 @@ pub struct RunHandle<W: Workflow> {
 
 impl<W: Workflow> Clone for RunHandle<W> {
     fn clone(&self) -> Self {
-        Self::new(self.shared.clone(), self.run, self.entry.clone())
+        Self {
+            shared: self.shared.clone(),
+            services: self.services.clone(),
+            run: self.run,
+            entry: self.entry.clone(),
+            _workflow: PhantomData,
+        }
     }
 }
 
@@ -71,9 +79,10 @@ impl<W: Workflow> fmt::Debug for RunHandle<W> {
 }
 
 impl<W: Workflow> RunHandle<W> {
-    pub(super) fn new(shared: Arc<Shared>, run: RunId, entry: Option<Arc<RunEntry>>) -> Self {
+    pub(super) fn new(shared: &Arc<Shared>, run: RunId, entry: Option<Arc<RunEntry>>) -> Self {
         Self {
-            shared,
+            shared: Arc::downgrade(shared),
+            services: shared.services.clone(),
             run,
             entry,
             _workflow: PhantomData,
@@ -91,7 +100,13 @@ impl<W: Workflow> RunHandle<W> {
     ///
     /// If the store fails.
     pub async fn status(&self) -> Result<RunStatus, EngineError> {
-        status(&self.shared, self.run).await
+        status(&*self.shared()?, self.run).await
+    }
+
+    fn shared(&self) -> Result<Arc<Shared>, EngineError> {
+        self.shared
+            .upgrade()
+            .ok_or_else(|| EngineError::Stopped("it was dropped".into()))
     }
 
     /// Waits for the run to end and returns what the workflow returned.
@@ -109,7 +124,7 @@ impl<W: Workflow> RunHandle<W> {
             End::Completed(output) => Outcome::Ok(output),
             End::Failed(failure) => failure,
         };
-        let payloads = &self.shared.services.payloads;
+        let payloads = &self.services.payloads;
         match W::returns().decode(payloads, &outcome) {
             // The crate's own error may have a place in the workflow's type; that it was not the
             // workflow's code that returned it is still worth knowing.
@@ -124,7 +139,7 @@ impl<W: Workflow> RunHandle<W> {
 
     fn broken(&self, outcome: &Outcome) -> Result<RunError<W::Error>, EngineError> {
         let (Outcome::Ok(payload) | Outcome::Err(payload) | Outcome::Broken(payload)) = outcome;
-        let decoded = self.shared.services.payloads.decode::<Error>(payload);
+        let decoded = self.services.payloads.decode::<Error>(payload);
         decoded
             .map(RunError::Broken)
             .map_err(|problem| self.unreadable(problem))
@@ -144,7 +159,11 @@ impl<W: Workflow> RunHandle<W> {
         let mut waited_for: Option<Arc<RunEntry>> = None;
         loop {
             // A run that was taken up again has a newer entry than this handle.
-            let entry = self.shared.entry(self.run).or_else(|| self.entry.clone());
+            let newest = self
+                .shared
+                .upgrade()
+                .and_then(|shared| shared.entry(self.run));
+            let entry = newest.or_else(|| self.entry.clone());
             let is_new = match (&entry, &waited_for) {
                 (Some(entry), Some(known)) => !Arc::ptr_eq(entry, known),
                 (Some(_), None) => true,
@@ -162,11 +181,12 @@ impl<W: Workflow> RunHandle<W> {
                     | Progress::NotCreated => waited_for = Some(entry),
                 }
             }
-            let header = header(&self.shared, self.run).await?;
+            let shared = self.shared()?;
+            let header = header(&shared, self.run).await?;
             match header.state {
                 RunState::Parked(parking) => return Ok(Err(parking)),
                 RunState::Ended(_) => {
-                    let records = inspect::records(&self.shared, self.run).await?;
+                    let records = inspect::records(&shared, self.run).await?;
                     return inspect::end_of(records)
                         .map(Ok)
                         .ok_or(EngineError::UnknownRun(self.run));
@@ -208,5 +228,5 @@ pub(super) async fn open<W: Workflow>(
             asked: W::DEFINITION.name,
         });
     }
-    Ok(RunHandle::new(shared.clone(), run, shared.entry(run)))
+    Ok(RunHandle::new(shared, run, shared.entry(run)))
 }

@@ -1,11 +1,12 @@
 //! Starting a run: derive its id, make its first record durable, hand it to a task.
 
 use std::future::IntoFuture;
+use std::marker::PhantomData;
 use std::sync::Arc;
 
 use super::progress::Progress;
 use super::{EngineError, RunEntry, RunHandle, Shared, task};
-use crate::call::args::{NamedWorkflowArgs, OrderedWorkflowArgs};
+use crate::call::args::{NamedWorkflowArgs, OrderedWorkflowArgs, WorkflowArgsSeed};
 use crate::call::{Workflow, WorkflowCall, WorkflowDefinition};
 use crate::clock::wall_clock;
 use crate::digest::digest;
@@ -13,7 +14,7 @@ use crate::ids::{DERIVATION_VERSION, RunId};
 use crate::journal::{Chain, Event, RunStarted};
 use crate::key::Key;
 use crate::payload::PayloadError;
-use crate::store::{BoxFuture, NewRun, RunHeader, RunState};
+use crate::store::{BoxFuture, Durability, NewRun, RunHeader, RunState};
 
 /// A run about to be started; see [`Engine::start`](super::Engine::start).
 #[must_use = "nothing is started until this is awaited"]
@@ -69,6 +70,9 @@ impl<W: Workflow> Start<W> {
         let input = payloads
             .encode(&NamedWorkflowArgs(args, &self.call.input))
             .map_err(unfit)?;
+        // What cannot be read back is refused now, not found at the first resume.
+        let seed = WorkflowArgsSeed::<W::Input>(args, PhantomData);
+        payloads.decode_seed(seed, &input).map_err(unfit)?;
         let run = match &self.key {
             Some(key) => RunId::derive(&shared.namespace, name, key.as_str(), 0),
             None => RunId::random(),
@@ -100,7 +104,7 @@ impl<W: Workflow> Start<W> {
         let new = NewRun {
             header,
             first,
-            durability: shared.services.config.durability,
+            durability: Durability::Synced, // whoever was told of a start relies on it
         };
         Ok(Prepared {
             new,
@@ -140,12 +144,12 @@ impl<W: Workflow> Start<W> {
                     }
                 }
                 None => match task::create(shared, &entry, prepared.clone()).await? {
-                    None => return Ok(RunHandle::new(shared.clone(), run, Some(entry))),
+                    None => return Ok(RunHandle::new(shared, run, Some(entry))),
                     Some(header) => header,
                 },
             };
             return if existing.input_digest == now {
-                Ok(RunHandle::new(shared.clone(), run, shared.entry(run)))
+                Ok(RunHandle::new(shared, run, shared.entry(run)))
             } else {
                 Err(EngineError::Conflict {
                     key: existing.key.unwrap_or_default().into(),

@@ -56,7 +56,11 @@ impl Writer {
             first_seq,
             frames,
             end: end.map(|(kind, at)| RunEnd { kind, at }),
-            durability: self.durability,
+            // Whoever was told of a result relies on it; with it, all before it is synced.
+            durability: match end {
+                Some(_) => Durability::Synced,
+                None => self.durability,
+            },
         });
         Commit { ack, outcomes }
     }

@@ -1,0 +1,161 @@
+//! The rule of commit: what the workflow, or anybody else, is told of is durable by then.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use workflow_runtime::journal::Event;
+use workflow_runtime::store::Durability;
+use workflow_runtime::store::memory::{MemoryStore, Surviving};
+use workflow_runtime::{Engine, EngineBuilder, Result, RunStatus, step, workflow};
+use workflow_tests::{Ledger, frames, steps};
+
+#[step]
+async fn act(#[resource] ledger: &Ledger, what: &str) -> Result<()> {
+    ledger.act(what);
+    Ok(())
+}
+
+#[workflow]
+async fn two_steps() -> Result<u32> {
+    act("one").await?;
+    act("two").await?;
+    Ok(2)
+}
+
+fn engine(ledger: &Arc<Ledger>) -> EngineBuilder {
+    Engine::builder()
+        .register::<two_steps>()
+        .resource_arc(ledger.clone())
+}
+
+/// Lets everything happen that can happen without the disk.
+async fn settle() {
+    for _ in 0..20 {
+        tokio::task::yield_now().await;
+    }
+}
+
+#[tokio::test]
+async fn an_outcome_is_durable_before_the_workflow_sees_it() {
+    let ledger = Ledger::shared();
+    let store = MemoryStore::new();
+    let engine = engine(&ledger)
+        .open_with(store.clone())
+        .await
+        .expect("opens");
+    store.hold();
+    let mut start = Box::pin(engine.start(two_steps()).into_future());
+    assert!(futures::poll!(&mut start).is_pending());
+    settle().await;
+    assert!(
+        futures::poll!(&mut start).is_pending(),
+        "a start is durable"
+    );
+    assert_eq!(ledger.asked(), 0, "no body runs before the run is durable");
+    store.release();
+    store.hold();
+    let run = start.await.expect("starts");
+    settle().await;
+    assert_eq!(
+        ledger.effects(),
+        ["one"],
+        "the second step waits for the disk"
+    );
+    store.release();
+    store.hold();
+    settle().await;
+    assert_eq!(ledger.effects(), ["one", "two"]);
+    let mut result = Box::pin(run.result());
+    assert!(futures::poll!(&mut result).is_pending());
+    store.release();
+    store.hold();
+    settle().await;
+    assert!(
+        futures::poll!(&mut result).is_pending(),
+        "a result is durable"
+    );
+    store.release();
+    assert_eq!(result.await.expect("ends well"), 2);
+}
+
+#[tokio::test]
+async fn one_successful_step_is_one_write() {
+    let ledger = Ledger::shared();
+    let store = MemoryStore::new();
+    let engine = engine(&ledger)
+        .open_with(store.clone())
+        .await
+        .expect("opens");
+    let run = engine.start(two_steps()).await.expect("starts");
+    run.result().await.expect("ends well");
+    assert_eq!(store.writes(), 4, "start, two outcomes, end");
+    assert_eq!(frames(&store, run.id()).await.len(), 4);
+}
+
+#[tokio::test]
+async fn a_buffered_engine_loses_nothing_with_its_process_and_doubles_nothing_after_a_power_cut() {
+    for surviving in [Surviving::All, Surviving::Random(3), Surviving::Synced] {
+        let ledger = Ledger::shared();
+        let store = MemoryStore::new();
+        let buffered = engine(&ledger).durability(Durability::Buffered);
+        let first = buffered.open_with(store.clone()).await.expect("opens");
+        let run = first.start(two_steps()).key("k").await.expect("starts");
+        run.result().await.expect("ends well");
+        drop(first);
+        ledger.forget_asking();
+        let again = engine(&ledger)
+            .open_with(store.reopen(surviving))
+            .await
+            .expect("opens");
+        let same = again.start(two_steps()).key("k").await.expect("starts");
+        assert_eq!(same.id(), run.id());
+        same.result().await.expect("ends well");
+        if surviving == Surviving::All {
+            assert_eq!(ledger.asked(), 0);
+        }
+        assert_eq!(ledger.effects(), ["one", "two"]);
+    }
+}
+
+#[tokio::test]
+async fn a_recovery_is_on_record_before_any_body_starts_again() {
+    let ledger = Ledger::shared();
+    let store = MemoryStore::new();
+    let first = engine(&ledger)
+        .open_with(store.clone())
+        .await
+        .expect("opens");
+    let run = first.start(two_steps()).await.expect("starts");
+    run.result().await.expect("ends well");
+    let journal = first.journal(run.id()).await.expect("reads");
+    let recorded = frames(&store, run.id()).await;
+    let store = workflow_tests::cut(journal.header(), &recorded, 2).await;
+    drop(first);
+
+    ledger.forget_asking();
+    store.hold();
+    let again = engine(&ledger)
+        .open_with(store.clone())
+        .await
+        .expect("opens");
+    settle().await;
+    assert_eq!(
+        ledger.asked(),
+        0,
+        "the body waits for the record of the crash"
+    );
+    assert_eq!(
+        again.status(run.id()).await.expect("reads"),
+        RunStatus::Active
+    );
+    store.release();
+    let run = again.run::<two_steps>(run.id()).await.expect("is there");
+    let result = tokio::time::timeout(Duration::from_secs(5), run.result()).await;
+    assert_eq!(result.expect("goes on").expect("ends well"), 2);
+    let journal = again.journal(run.id()).await.expect("reads");
+    let Event::RunRecovered(recovered) = &journal.records()[2].event else {
+        panic!("{journal}");
+    };
+    assert_eq!(recovered.replayed, 1);
+    assert_eq!(recovered.in_flight, [steps(&journal)[1].step]);
+}
