@@ -36,13 +36,25 @@ struct Claims {
     /// Calls made, by kind and name. A handful of names, so a list beats a map.
     calls: Vec<(CallKind, &'static str, u64)>,
     blocks: u64,
+    random_position: u64,
+    /// What most scopes never have, apart: every waiting run keeps its scopes in memory.
+    rare: Option<Box<RareClaims>>,
+}
+
+#[derive(Default)]
+struct RareClaims {
     closures: u64,
     helpers: Vec<(&'static str, u64)>,
     /// Named scopes, so that a name used twice gives two scopes and never the same ids.
     named: HashMap<Box<str>, u64>,
     /// Keyed calls, to refuse a repeated key; the place is for the message.
     keyed: IdMap<StepId, &'static Location<'static>>,
-    random_position: u64,
+}
+
+impl Claims {
+    fn rare(&mut self) -> &mut RareClaims {
+        self.rare.get_or_insert_default()
+    }
 }
 
 /// What opens a scope.
@@ -93,23 +105,24 @@ impl Scope {
                 let _ = write!(path, "a{}", take_next(&mut claims.blocks));
             }
             ScopeElement::Closure => {
-                let _ = write!(path, "c{}", take_next(&mut claims.closures));
+                let _ = write!(path, "c{}", take_next(&mut claims.rare().closures));
             }
             ScopeElement::Helper(name) => {
-                let at = match claims.helpers.iter().position(|(known, _)| *known == name) {
+                let helpers = &mut claims.rare().helpers;
+                let at = match helpers.iter().position(|(known, _)| *known == name) {
                     Some(at) => at,
                     None => {
-                        claims.helpers.push((name, 0));
-                        claims.helpers.len() - 1
+                        helpers.push((name, 0));
+                        helpers.len() - 1
                     }
                 };
-                let n = take_next(&mut claims.helpers[at].1);
+                let n = take_next(&mut helpers[at].1);
                 path.push_str("h:");
                 push_escaped(&mut path, name);
                 let _ = write!(path, "#{n}");
             }
             ScopeElement::Named(name) => {
-                let n = take_next(claims.named.entry(name.into()).or_default());
+                let n = take_next(claims.rare().named.entry(name.into()).or_default());
                 path.push_str("n:");
                 push_escaped(&mut path, name);
                 if n > 0 {
@@ -136,6 +149,9 @@ impl Scope {
             {
                 Some((_, _, next)) => take_next(next),
                 None => {
+                    if claims.calls.is_empty() {
+                        claims.calls.reserve_exact(1); // most scopes call one name only
+                    }
                     claims.calls.push((kind, name, 1));
                     0
                 }
@@ -167,7 +183,7 @@ impl Scope {
         site: &'static Location<'static>,
     ) -> Result<StepId, &'static Location<'static>> {
         let id = self.derive(kind, name, Discriminator::Key(key));
-        match self.claims().keyed.entry(id) {
+        match self.claims().rare().keyed.entry(id) {
             Entry::Vacant(free) => {
                 free.insert(site);
                 Ok(id)
@@ -178,7 +194,7 @@ impl Scope {
 
     /// Gives a key back, because the call chose another one.
     pub(crate) fn unclaim_key(&self, id: StepId) {
-        self.claims().keyed.remove(&id);
+        self.claims().rare().keyed.remove(&id);
     }
 
     fn derive(&self, kind: CallKind, name: &str, which: Discriminator<'_>) -> StepId {
