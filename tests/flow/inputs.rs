@@ -11,7 +11,7 @@ use workflow_tests::{Ledger, cut, frames};
 /// Records `old` and resumes it, without its end, with `New`; gives the result and the warnings.
 async fn resumed_by<New, Old>(
     old: WorkflowCall<Old>,
-) -> (Result<u32, RunError<New::Error>>, Vec<&'static str>)
+) -> (Result<u32, RunError<New::Error>>, Vec<String>)
 where
     Old: Workflow<Ok = u32>,
     New: Workflow<Ok = u32>,
@@ -43,7 +43,10 @@ where
     assert!(warnings.iter().all(|warning| warning.run == run.id()));
     (
         result,
-        warnings.iter().map(|warning| warning.message).collect(),
+        warnings
+            .iter()
+            .map(|warning| warning.message.to_string())
+            .collect(),
     )
 }
 

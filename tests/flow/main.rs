@@ -21,3 +21,4 @@ mod steps;
 mod stopping;
 mod timers;
 mod unfit;
+mod unpolled;

@@ -30,6 +30,13 @@ impl Timestamp {
         Self(self.0.saturating_add(micros))
     }
 
+    /// Returns the moment `duration` earlier, or the first representable one.
+    #[must_use]
+    pub fn before(self, duration: Duration) -> Self {
+        let micros = u64::try_from(duration.as_micros()).unwrap_or(u64::MAX);
+        Self(self.0.saturating_sub(micros))
+    }
+
     /// Returns how long after `earlier` this is, or zero if it is not.
     #[must_use]
     pub fn since(self, earlier: Self) -> Duration {

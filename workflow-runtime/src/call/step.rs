@@ -118,11 +118,11 @@ struct Running<'step, R> {
 }
 
 /// A body that has begun; the run is told when it ends, however it does.
-struct Counted(Arc<RunCore>);
+struct Counted(Arc<RunCore>, StepId);
 
 impl Drop for Counted {
     fn drop(&mut self) {
-        self.0.end_body();
+        self.0.end_body(self.1);
     }
 }
 
@@ -540,10 +540,11 @@ impl<'step, R> StepCall<'step, R> {
         called_at: Timestamp,
         cx: &Context<'_>,
     ) -> Option<Doing<'step, R>> {
-        if !core.begin_body() {
+        let waker = CallWaker::of_body(cx.waker(), &core.signal);
+        if !core.begin_body(id, &waker) {
             return None;
         }
-        let counted = Counted(core.clone());
+        let counted = Counted(core.clone(), id);
         let began_at = wall_clock();
         let identity = core.identity();
         let metadata = StepMetadata {
@@ -556,7 +557,6 @@ impl<'step, R> StepCall<'step, R> {
             namespace: identity.namespace.clone(),
         };
         let context = StepContext::new(metadata, core.services.resources.clone());
-        let waker = CallWaker::new(cx.waker());
         let future = match self.body.attempt(&Attempt {
             context: context.clone(),
         }) {

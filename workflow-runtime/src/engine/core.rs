@@ -11,7 +11,7 @@ use std::task::Waker;
 use bytes::Bytes;
 
 use super::Services;
-use super::signal::{RunSignal, wake_by_engine};
+use super::signal::{CallWaker, RunSignal, wake_by_engine};
 use crate::clock::{Timestamp, wall_clock};
 use crate::context::WorkflowMetadata;
 use crate::digest::InputDigest;
@@ -79,6 +79,8 @@ struct Waiting {
     delivered: Option<Delivered>,
     /// The outcome was handed in and is on its way to the journal.
     handed_in: bool,
+    /// The waker of the attempt that runs.
+    body: Option<Arc<CallWaker>>,
 }
 
 /// What a call is given.
@@ -189,6 +191,7 @@ impl RunCore {
                 waker: waker.clone(),
                 delivered: None,
                 handed_in: false,
+                body: None,
             }),
         );
         // It cannot be: ids are claimed one by one. If it were, waiting for ever would hide it.
@@ -228,16 +231,25 @@ impl RunCore {
     }
 
     /// Says whether a new attempt may begin, and counts it if so.
-    pub(crate) fn begin_body(&self) -> bool {
+    pub(crate) fn begin_body(&self, id: StepId, waker: &Arc<CallWaker>) -> bool {
         let mut state = self.state();
         let may = state.phase == Phase::Live && state.trouble.is_none();
-        state.bodies += usize::from(may);
+        if may {
+            state.bodies += 1;
+            if let Some(call) = state.calls.get_mut(&id) {
+                call.body = Some(waker.clone());
+            }
+        }
         may
     }
 
     /// A body that had begun has ended or was dropped.
-    pub(crate) fn end_body(&self) {
-        self.state().bodies -= 1;
+    pub(crate) fn end_body(&self, id: StepId) {
+        let mut state = self.state();
+        state.bodies -= 1;
+        let body = state.calls.get_mut(&id).and_then(|call| call.body.take());
+        drop(state);
+        drop(body); // its waker may be the user's
     }
 
     /// Says whether a timer may be set or fired.
@@ -301,6 +313,21 @@ impl RunCore {
             .collect();
         calls.sort_by_key(|call| (call.site.file(), call.site.line(), call.id));
         calls
+    }
+
+    /// Calls whose bodies were woken before `deadline` and not polled since. Each is named once.
+    pub(crate) fn take_unpolled(&self, deadline: Timestamp) -> Vec<WaitingCall> {
+        let mut state = self.state();
+        let calls = state.calls.values_mut();
+        let unpolled = calls.filter(|call| {
+            let since = call.body.as_ref().and_then(|body| body.unpolled_since());
+            since.is_some_and(|since| since <= deadline)
+        });
+        let named = unpolled.map(|call| {
+            call.body = None;
+            call.view.clone()
+        });
+        named.collect()
     }
 
     /// Says whether a call was made and dropped, and forgets that it was.

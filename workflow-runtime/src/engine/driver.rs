@@ -6,17 +6,20 @@
 //! way, any concurrency in it comes out the same. It never decides whether a recorded outcome
 //! fits (that is `replay`) and never runs a body itself (calls do, while they are polled).
 
+use std::borrow::Cow;
 use std::collections::VecDeque;
 use std::future::Future;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
+use std::time::Duration;
 
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use super::core::{Delivered, Phase, RunCore, Trouble};
 use super::registry::WorkflowFuture;
+use super::timers::Deadline;
 use super::warnings::Warning;
 use super::writer::{Commit, Writer};
 use crate::call::outcome::panic_message;
@@ -26,6 +29,9 @@ use crate::ids::{CallKind, StepId};
 use crate::journal::{Event, Outcome, RunCompleted, RunFailed, RunRecovered};
 use crate::replay::{Delivery, End, Mismatch, Recorded, Verdict, compare_inputs, judge};
 use crate::store::{BoxFuture, ParkReason, Parking, StoreError};
+
+/// How long a body that could go on may stay unpolled before it is reported.
+const UNPOLLED_AFTER: Duration = Duration::from_secs(1);
 
 /// Why a driver stopped.
 #[derive(Debug)]
@@ -75,6 +81,8 @@ pub(crate) struct Driver {
     started: bool,
     warned_idle: bool,
     warned_foreign: bool,
+    /// When to look whether a woken body was polled.
+    watch: Option<Deadline>,
     span: tracing::Span,
 }
 
@@ -131,6 +139,7 @@ impl Driver {
             started: false,
             warned_idle: false,
             warned_foreign: false,
+            watch: None,
         }
     }
 
@@ -419,12 +428,12 @@ impl Driver {
         })
     }
 
-    fn warn(&self, message: &'static str) {
+    fn warn(&self, message: impl Into<Cow<'static, str>>) {
         let identity = self.core.identity();
         self.core.services.warnings.push(Warning {
             run: identity.run_id,
             workflow: identity.workflow_name.clone(),
-            message,
+            message: message.into(),
         });
     }
 
@@ -437,6 +446,22 @@ impl Driver {
         {
             self.warned_idle = true;
             self.warn(Warning::WAITS_ON_NOTHING);
+        }
+    }
+
+    /// Names bodies that were woken and have not been polled for a while.
+    fn watch_bodies(&mut self, cx: &Context<'_>) {
+        if let Some(watch) = &self.watch
+            && watch.at() <= wall_clock()
+        {
+            self.watch = None;
+            for call in self.core.take_unpolled(wall_clock().before(UNPOLLED_AFTER)) {
+                self.warn(Warning::unpolled(call.name, call.site));
+            }
+        }
+        if self.watch.is_none() && self.core.signal.has_unpolled() {
+            let at = wall_clock().after(UNPOLLED_AFTER);
+            self.watch = Some(self.core.services.timers.wake_at(at, cx.waker().clone()));
         }
     }
 
@@ -509,6 +534,7 @@ impl Future for Driver {
                 Next::Again => {}
                 Next::Exit(exit) => return Poll::Ready(exit),
                 Next::Wait => {
+                    this.watch_bodies(cx);
                     if this.core.bodies() == 0 && this.commits.is_empty() {
                         this.rest();
                     }

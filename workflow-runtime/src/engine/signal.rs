@@ -6,9 +6,11 @@
 //! one means that replay cannot repeat what happens now, so it is reported by name.
 
 use std::cell::Cell;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Wake, Waker};
+
+use crate::clock::{Timestamp, wall_clock};
 
 thread_local! {
     /// Set while the engine itself wakes somebody on this thread.
@@ -33,6 +35,8 @@ pub(crate) struct RunSignal {
     polling: AtomicBool,
     /// Something that is not the engine woke it.
     foreign: AtomicBool,
+    /// Bodies that were woken and not polled since.
+    unpolled: AtomicUsize,
 }
 
 impl RunSignal {
@@ -54,6 +58,12 @@ impl RunSignal {
 
     pub(crate) fn set_polling(&self, polling: bool) {
         self.polling.store(polling, Ordering::Release);
+    }
+
+    /// Says whether a body was woken and not polled since: the workflow may be holding its call
+    /// without polling it.
+    pub(crate) fn has_unpolled(&self) -> bool {
+        self.unpolled.load(Ordering::Acquire) > 0
     }
 
     /// Has the driver look again, without polling the workflow.
@@ -86,21 +96,72 @@ impl Wake for RunSignal {
 /// polls the call (a `FuturesUnordered`, say), in the engine's name.
 pub(crate) struct CallWaker {
     outer: Mutex<Waker>,
+    /// The run that is told of bodies that stay unpolled.
+    run: Option<Arc<RunSignal>>,
+    /// When it was woken and not polled since, in microseconds; 0 if it was polled.
+    woken_at: AtomicU64,
 }
 
 impl CallWaker {
+    /// Makes the waker of a timer.
     pub(crate) fn new(outer: &Waker) -> Arc<Self> {
         Arc::new(Self {
             outer: Mutex::new(outer.clone()),
+            run: None,
+            woken_at: AtomicU64::new(0),
         })
     }
 
-    /// Follows the call to whoever polls it now.
+    /// Makes the waker of a body.
+    pub(crate) fn of_body(outer: &Waker, run: &Arc<RunSignal>) -> Arc<Self> {
+        Arc::new(Self {
+            outer: Mutex::new(outer.clone()),
+            run: Some(run.clone()),
+            woken_at: AtomicU64::new(0),
+        })
+    }
+
+    /// The call is polled: follows it to whoever polls it now.
     pub(crate) fn follow(&self, outer: &Waker) {
+        self.polled();
         self.outer
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
             .clone_from(outer);
+    }
+
+    /// Since when it was woken and not polled, if it was.
+    pub(crate) fn unpolled_since(&self) -> Option<Timestamp> {
+        match self.woken_at.load(Ordering::Acquire) {
+            0 => None,
+            micros => Some(Timestamp::from_micros(micros)),
+        }
+    }
+
+    fn woken(&self) {
+        if let Some(run) = &self.run {
+            let now = wall_clock().as_micros().max(1);
+            let before =
+                self.woken_at
+                    .compare_exchange(0, now, Ordering::AcqRel, Ordering::Acquire);
+            if before.is_ok() {
+                run.unpolled.fetch_add(1, Ordering::AcqRel);
+            }
+        }
+    }
+
+    fn polled(&self) {
+        if let Some(run) = &self.run
+            && self.woken_at.swap(0, Ordering::AcqRel) != 0
+        {
+            run.unpolled.fetch_sub(1, Ordering::AcqRel);
+        }
+    }
+}
+
+impl Drop for CallWaker {
+    fn drop(&mut self) {
+        self.polled();
     }
 }
 
@@ -110,6 +171,7 @@ impl Wake for CallWaker {
     }
 
     fn wake_by_ref(self: &Arc<Self>) {
+        self.woken();
         let outer = self
             .outer
             .lock()

@@ -1,7 +1,9 @@
 //! What is suspicious but stops nothing: the newest warnings of an engine, by run.
 
+use std::borrow::Cow;
 use std::collections::VecDeque;
 use std::fmt;
+use std::panic::Location;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::ids::RunId;
@@ -18,7 +20,7 @@ pub struct Warning {
     /// Its workflow.
     pub workflow: Arc<str>,
     /// What is suspicious, and what to do.
-    pub message: &'static str,
+    pub message: Cow<'static, str>,
 }
 
 impl Warning {
@@ -28,6 +30,14 @@ impl Warning {
     pub(crate) const WAITS_ON_NOTHING: &'static str = "the workflow waits, but for nothing that is \
         journaled: it cannot be resumed from there; move what it waits for into a step, or use \
         `workflow_runtime::sleep`";
+    pub(crate) fn unpolled(step: &str, site: &Location<'_>) -> String {
+        format!(
+            "step `{step}` at {site} could go on, but the workflow has not polled its call for a \
+             second: it holds the future without awaiting it; await it together with what it \
+             waits for (`join!`, `select`)"
+        )
+    }
+
     pub(crate) const REORDERED_INPUT: &'static str = "a step's input differs from the journal only \
         in the order of a sequence (a HashSet?): the recorded outcome is used; sort it, or use a \
         BTreeSet";
