@@ -8,40 +8,14 @@ use std::future::Future;
 pub use crate::call::args::{Journaled, StepArg, StepArgs, WorkflowArgs};
 pub use crate::call::returns::{PlainReturn, Probe, ResultParts, Returns};
 pub use crate::call::{
-    Attempt, Step, StepCall, StepDefinition, Workflow, WorkflowCall, WorkflowDefinition,
+    Attempt, Step, StepCall, StepDefinition, Workflow, WorkflowCall, WorkflowDefinition, blocking,
+    step_call,
 };
 pub use crate::context::{ClosureScoped, Scoped};
 pub use crate::engine::resources::MissingResource;
 pub use crate::key::Key;
 
 use crate::context::ScopeElement;
-
-/// Builds a step's call.
-#[track_caller]
-pub fn step_call<'step, R, A, F, Fut>(
-    definition: &'static StepDefinition,
-    returns: Returns<R>,
-    key: Option<Key>,
-    args: A,
-    body: F,
-) -> StepCall<'step, R>
-where
-    R: Send + 'step,
-    A: StepArgs + 'step,
-    F: Fn(&Attempt, A) -> Result<Fut, MissingResource> + Send + 'step,
-    Fut: Future<Output = R> + Send + 'step,
-{
-    crate::call::step_call(definition, returns, key, args, body)
-}
-
-/// Runs a blocking body on the blocking pool.
-pub fn blocking<R, F>(attempt: &Attempt, body: F) -> impl Future<Output = R> + Send + use<R, F>
-where
-    R: Send + 'static,
-    F: FnOnce() -> R + Send + 'static,
-{
-    crate::call::run_blocking(attempt, body)
-}
 
 /// One `async` block of a workflow's body: its scope is claimed now, when it is made.
 pub fn block_scope<F: Future>(future: F) -> Scoped<F> {

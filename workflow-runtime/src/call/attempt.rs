@@ -25,10 +25,7 @@ impl Attempt {
 }
 
 /// Runs a blocking body on the blocking pool, with the step's context.
-pub(crate) fn run_blocking<R, F>(
-    attempt: &Attempt,
-    body: F,
-) -> impl Future<Output = R> + Send + use<R, F>
+pub fn blocking<R, F>(attempt: &Attempt, body: F) -> impl Future<Output = R> + Send + use<R, F>
 where
     R: Send + 'static,
     F: FnOnce() -> R + Send + 'static,

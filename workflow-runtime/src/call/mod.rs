@@ -7,16 +7,18 @@
 
 pub(crate) mod args;
 mod attempt;
+mod direct;
+mod home;
 pub(crate) mod outcome;
 pub(crate) mod returns;
+mod running;
 mod step;
 mod timer;
 mod workflow;
 
-pub use attempt::Attempt;
-pub(crate) use attempt::run_blocking;
-pub(crate) use step::step_call;
-pub use step::{Direct, StepCall};
+pub use attempt::{Attempt, blocking};
+pub use direct::Direct;
+pub use step::{StepCall, step_call};
 pub use timer::{Sleep, sleep, sleep_until};
 pub use workflow::{Step, Workflow, WorkflowCall};
 

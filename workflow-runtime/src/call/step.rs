@@ -9,35 +9,30 @@ use std::marker::PhantomData;
 use std::panic::{AssertUnwindSafe, Location, catch_unwind};
 use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
-use bytes::Bytes;
-
 use super::StepDefinition;
-use super::args::{NamedStepArgs, OrderedStepArgs, StepArgs};
+use super::args::StepArgs;
 use super::attempt::Attempt;
+use super::direct::Direct;
+use super::home::{Home, assert_at_home, refuse_homeless};
 use super::outcome::{AttemptEnd, Policy, Settled, panic_message, settle};
 use super::returns::{Decoded, Returns};
+use super::running::{Body, Counted, Running, TypedBody};
 use crate::clock::{Timestamp, wall_clock};
-use crate::context::{
-    Ambient, Scope, StepContext, StepMetadata, current_scope, enter, with_current,
-};
-use crate::digest::{DigestError, InputDigest, digest};
+use crate::context::{Scope, StepContext, StepMetadata};
+use crate::digest::InputDigest;
 use crate::engine::core::{Delivered, RunCore, Trouble, Turn};
 use crate::engine::resources::{MissingResource, Resources};
 use crate::engine::signal::CallWaker;
 use crate::engine::timers::Deadline;
 use crate::error::Error;
-use crate::ids::{CallKind, RunId, StepId};
+use crate::ids::{CallKind, StepId};
 use crate::journal::Outcome;
 use crate::key::Key;
-use crate::payload::Payloads;
 use crate::replay::Known;
 use crate::store::ParkReason;
-
-type BodyFuture<'step, R> = Pin<Box<dyn Future<Output = R> + Send + 'step>>;
 
 /// A call of a step: await it, join it, or configure this one call first.
 ///
@@ -57,30 +52,13 @@ type BodyFuture<'step, R> = Pin<Box<dyn Future<Output = R> + Send + 'step>>;
 /// would run it without its journal. [`StepCall::direct`] runs the bare body on purpose.
 #[must_use = "a step does nothing unless it is awaited"]
 pub struct StepCall<'step, R> {
-    definition: &'static StepDefinition,
+    pub(super) definition: &'static StepDefinition,
     returns: Returns<R>,
-    site: &'static Location<'static>,
+    pub(super) site: &'static Location<'static>,
     policy: Policy,
     home: Home,
-    body: Box<dyn Body<'step, R> + 'step>,
+    pub(super) body: Box<dyn Body<'step, R> + 'step>,
     stage: Stage<'step, R>,
-}
-
-/// Where the call was made.
-enum Home {
-    Run {
-        scope: Arc<Scope>,
-        id: StepId,
-        /// Which un-keyed call of its name it is; `None` if it has a key.
-        occurrence: Option<u64>,
-        called_at: Timestamp,
-    },
-    /// Outside any run.
-    Nowhere,
-    /// Inside the body of a step of this name.
-    InStep(&'static str),
-    /// In a run, with a key that it cannot have.
-    BadKey(Arc<Scope>, String),
 }
 
 enum Stage<'step, R> {
@@ -106,63 +84,9 @@ enum Doing<'step, R> {
     HandedIn(Decoded<R>),
 }
 
-struct Running<'step, R> {
-    future: BodyFuture<'step, R>,
-    context: Arc<StepContext>,
-    waker: Arc<CallWaker>,
-    deadline: Option<Deadline>,
-    timed_out: bool,
-    began_at: Timestamp,
-    span: tracing::Span,
-    _counted: Counted,
-}
-
-/// A body that has begun; the run is told when it ends, however it does.
-struct Counted(Arc<RunCore>, StepId);
-
-impl Drop for Counted {
-    fn drop(&mut self) {
-        self.0.end_body(self.1);
-    }
-}
-
-/// A step's arguments and body, without their types.
-trait Body<'step, R>: Send {
-    fn digest(&self) -> Result<InputDigest, DigestError>;
-    fn encode_input(&self, payloads: &Payloads, limit: usize) -> Option<Bytes>;
-    fn attempt(&self, attempt: &Attempt) -> Result<BodyFuture<'step, R>, MissingResource>;
-}
-
-struct TypedBody<A, F, Fut> {
-    names: &'static [&'static str],
-    args: A,
-    body: F,
-    _future: PhantomData<fn() -> Fut>,
-}
-
-impl<'step, R, A, F, Fut> Body<'step, R> for TypedBody<A, F, Fut>
-where
-    A: StepArgs,
-    F: Fn(&Attempt, A) -> Result<Fut, MissingResource> + Send,
-    Fut: Future<Output = R> + Send + 'step,
-{
-    fn digest(&self) -> Result<InputDigest, DigestError> {
-        digest(&OrderedStepArgs(&self.args))
-    }
-
-    fn encode_input(&self, payloads: &Payloads, limit: usize) -> Option<Bytes> {
-        payloads.encode_if_small(&NamedStepArgs(self.names, &self.args), limit)
-    }
-
-    fn attempt(&self, attempt: &Attempt) -> Result<BodyFuture<'step, R>, MissingResource> {
-        let future = (self.body)(attempt, self.args.clone())?;
-        Ok(Box::pin(future))
-    }
-}
-
-/// Builds the call: the one entry that an expanded step makes.
+/// Builds a step's call: the one entry that an expanded step makes.
 #[track_caller]
-pub(crate) fn step_call<'step, R, A, F, Fut>(
+pub fn step_call<'step, R, A, F, Fut>(
     definition: &'static StepDefinition,
     returns: Returns<R>,
     key: Option<Key>,
@@ -189,94 +113,6 @@ where
             _future: PhantomData,
         }),
         stage: Stage::Made,
-    }
-}
-
-impl Home {
-    fn claim(name: &'static str, key: Option<Key>, site: &'static Location<'static>) -> Self {
-        let scope = match with_current(Ambient::clone) {
-            Ambient::Workflow(scope) => scope,
-            Ambient::Step(step) => return Self::InStep(step.metadata.step_name),
-            Ambient::Outside => return Self::Nowhere,
-        };
-        match key {
-            None => {
-                let (id, occurrence) = scope.claim(CallKind::Step, name);
-                Self::Run {
-                    id,
-                    occurrence: Some(occurrence),
-                    called_at: scope.core().now(),
-                    scope,
-                }
-            }
-            Some(key) => Self::with_key(scope, name, &key, site),
-        }
-    }
-
-    fn with_key(
-        scope: Arc<Scope>,
-        name: &'static str,
-        key: &Key,
-        site: &'static Location<'static>,
-    ) -> Self {
-        if let Some(problem) = key.problem() {
-            return Self::BadKey(scope, format!("step `{name}` at {site}: {problem}"));
-        }
-        match scope.claim_key(CallKind::Step, name, key.as_str(), site) {
-            Ok(id) => Self::Run {
-                id,
-                occurrence: None,
-                called_at: scope.core().now(),
-                scope,
-            },
-            Err(first) => {
-                let problem = format!(
-                    "step `{name}` has the key {key:?} twice in one scope, first at {first} and \
-                     again at {site}: two calls would share one id; give each its own key",
-                    key = key.as_str()
-                );
-                Self::BadKey(scope, problem)
-            }
-        }
-    }
-}
-
-/// Panics unless the workflow that made a call is being polled now.
-pub(super) fn assert_at_home(scope: &Scope, kind: CallKind, name: &str, site: &Location<'_>) {
-    let at_home = with_current(
-        |ambient| matches!(ambient, Ambient::Workflow(here) if Arc::ptr_eq(here.core(), scope.core())),
-    );
-    if !at_home {
-        refuse_away_from_home(scope, kind, name, site);
-    }
-}
-
-#[cold]
-fn refuse_away_from_home(scope: &Scope, kind: CallKind, name: &str, site: &Location<'_>) -> ! {
-    let what = match kind {
-        CallKind::Step => format!("step `{name}`"),
-        CallKind::Timer => "sleep()".to_owned(),
-    };
-    let run = scope.core().run();
-    match with_current(Ambient::clone) {
-        Ambient::Workflow(here) => panic!(
-            "{what} at {site} belongs to {run} but is polled in {}: a call cannot be moved to \
-             another run",
-            here.core().run()
-        ),
-        Ambient::Step(step) => {
-            step.misused.store(true, Ordering::Release);
-            panic!(
-                "{what} at {site} was made in a workflow but is polled inside step `{}`: await it \
-                 in the workflow and pass its result to the step",
-                step.metadata.step_name
-            )
-        }
-        Ambient::Outside => panic!(
-            "{what} at {site} was made in {run} but is polled outside it (in a spawned task or \
-             thread?): there it would run without its journal; await it in the workflow itself, \
-             `join!` runs several at once"
-        ),
     }
 }
 
@@ -348,30 +184,6 @@ impl<'step, R> StepCall<'step, R> {
             call: self,
             resources: Resources::default(),
             future: None,
-        }
-    }
-
-    /// Refuses to run where there is no journal.
-    fn refuse(&self) -> ! {
-        let (name, site) = (self.definition.name, self.site);
-        match &self.home {
-            Home::InStep(step) => {
-                with_current(|ambient| {
-                    if let Ambient::Step(step) = ambient {
-                        step.misused.store(true, Ordering::Release);
-                    }
-                });
-                panic!(
-                    "step `{name}` was called at {site} inside step `{step}`: a step's outcome is \
-                     one record, so steps do not nest; call it from the workflow, or run its bare \
-                     body with `.direct()`"
-                )
-            }
-            _ => panic!(
-                "step `{name}` was called at {site} outside a workflow run: it would run without \
-                 its journal; call it from a #[workflow] that an engine started, or run its bare \
-                 body on purpose with `.direct()`"
-            ),
         }
     }
 
@@ -657,43 +469,6 @@ fn back_off<'step, R>(core: &RunCore, until: Timestamp, waker: &Waker) -> Doing<
     Doing::BackingOff(deadline, waker)
 }
 
-impl<R> Running<'_, R> {
-    /// Polls the body. A body that is ready beats its deadline; a blocking one that is past its
-    /// deadline is waited for, because it cannot be stopped.
-    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<AttemptEnd<R>> {
-        self.waker.follow(cx.waker());
-        let waker = Waker::from(self.waker.clone());
-        let polled = catch_unwind(AssertUnwindSafe(|| {
-            let _entered = enter(Ambient::Step(self.context.clone()));
-            let _span = self.span.enter();
-            self.future.as_mut().poll(&mut Context::from_waker(&waker))
-        }));
-        let end = match polled {
-            Ok(Poll::Ready(_)) | Err(_) if self.timed_out => AttemptEnd::TimedOut,
-            Ok(Poll::Ready(value)) => AttemptEnd::Value(value),
-            Err(panic) => AttemptEnd::Panicked {
-                message: panic_message(panic.as_ref()),
-                misuse: self.context.misused.load(Ordering::Acquire),
-            },
-            Ok(Poll::Pending) => {
-                let Some(deadline) = &self.deadline else {
-                    return Poll::Pending;
-                };
-                if deadline.at() > wall_clock() {
-                    deadline.rearm(&waker);
-                    return Poll::Pending;
-                }
-                self.timed_out = true;
-                if self.context.blocking.load(Ordering::Acquire) > 0 {
-                    return Poll::Pending;
-                }
-                AttemptEnd::TimedOut
-            }
-        };
-        Poll::Ready(end)
-    }
-}
-
 // A `StepCall` never pins anything inside itself: bodies are boxed, values are only moved.
 impl<R> Unpin for StepCall<'_, R> {}
 
@@ -713,7 +488,9 @@ impl<R> Future for StepCall<'_, R> {
                 scope.core().trouble(Trouble::Fail(Error::fatal(problem)));
                 return Poll::Pending;
             }
-            Home::Nowhere | Home::InStep(_) => this.refuse(),
+            home @ (Home::Nowhere | Home::InStep(_)) => {
+                refuse_homeless(home, this.definition.name, this.site)
+            }
         };
         assert_at_home(&scope, CallKind::Step, this.definition.name, this.site);
         this.poll_in_run(&scope, id, called_at, cx)
@@ -725,79 +502,5 @@ impl<R> Drop for StepCall<'_, R> {
         if let (Stage::Waiting { .. }, Home::Run { scope, id, .. }) = (&self.stage, &self.home) {
             scope.core().drop_call(*id);
         }
-    }
-}
-
-/// A step's bare body, to be run once without a journal; see [`StepCall::direct`].
-///
-/// # Panics
-///
-/// Panics when polled inside a workflow, where it would run without its journal, and if a
-/// `#[resource]` was not provided.
-#[must_use = "a step does nothing unless it is awaited"]
-pub struct Direct<'step, R> {
-    call: StepCall<'step, R>,
-    resources: Resources,
-    future: Option<(BodyFuture<'step, R>, Arc<StepContext>)>,
-}
-
-impl<R> Direct<'_, R> {
-    /// Provides a resource that the step asks for.
-    pub fn resource<T: Send + Sync + 'static>(self, resource: T) -> Self {
-        self.resource_arc(Arc::new(resource))
-    }
-
-    /// Provides a shared resource, or one behind a trait object.
-    pub fn resource_arc<T: ?Sized + Send + Sync + 'static>(mut self, resource: Arc<T>) -> Self {
-        self.resources.insert(resource);
-        self
-    }
-
-    fn context(&mut self) -> Arc<StepContext> {
-        let run_id = RunId::random();
-        let metadata = StepMetadata {
-            step_id: StepId::from_bytes(*RunId::random().as_bytes()),
-            step_name: self.call.definition.name,
-            attempt: 1,
-            step_started_at: wall_clock().into(),
-            run_id,
-            workflow_name: "(direct)".into(),
-            namespace: "(direct)".into(),
-        };
-        StepContext::new(metadata, Arc::new(std::mem::take(&mut self.resources)))
-    }
-}
-
-impl<R> Unpin for Direct<'_, R> {}
-
-impl<R> Future for Direct<'_, R> {
-    type Output = R;
-
-    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<R> {
-        let this = self.get_mut();
-        let name = this.call.definition.name;
-        assert!(
-            current_scope().is_none(),
-            "step `{name}` at {} is run with `.direct()` inside a workflow: there it would run \
-             without its journal; await the call itself",
-            this.call.site
-        );
-        if this.future.is_none() {
-            let context = this.context();
-            let attempt = Attempt {
-                context: context.clone(),
-            };
-            let future = this.call.body.attempt(&attempt).unwrap_or_else(|missing| {
-                panic!(
-                    "step `{name}` asks for a resource of type `{}`: provide it with \
-                     `.direct().resource(value)`",
-                    missing.type_name
-                )
-            });
-            this.future = Some((future, context));
-        }
-        let (future, context) = this.future.as_mut().expect("it was made above");
-        let _entered = enter(Ambient::Step(context.clone()));
-        future.as_mut().poll(cx)
     }
 }

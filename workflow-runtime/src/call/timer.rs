@@ -114,7 +114,7 @@ impl Future for Sleep {
                 self.site
             )
         });
-        super::step::assert_at_home(&scope, CallKind::Timer, TIMER, self.site);
+        super::home::assert_at_home(&scope, CallKind::Timer, TIMER, self.site);
         let core = scope.core();
         if let State::Made = self.state {
             core.register(id, CallKind::Timer, TIMER, self.site, None, cx.waker());

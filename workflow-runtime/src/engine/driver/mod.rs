@@ -6,6 +6,9 @@
 //! way, any concurrency in it comes out the same. It never decides whether a recorded outcome
 //! fits (that is `replay`) and never runs a body itself (calls do, while they are polled).
 
+mod permit;
+mod replaying;
+
 use std::borrow::Cow;
 use std::collections::VecDeque;
 use std::future::Future;
@@ -15,9 +18,8 @@ use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
-
-use super::core::{Delivered, Phase, RunCore, Trouble};
+use self::permit::Permit;
+use super::core::{Delivered, RunCore, Trouble};
 use super::registry::WorkflowFuture;
 use super::timers::Deadline;
 use super::warnings::Warning;
@@ -25,10 +27,10 @@ use super::writer::{Commit, Writer};
 use crate::call::outcome::panic_message;
 use crate::clock::{Timestamp, wall_clock};
 use crate::context::{Ambient, Scope, enter};
-use crate::ids::{CallKind, StepId};
-use crate::journal::{Event, Outcome, RunCompleted, RunFailed, RunRecovered};
-use crate::replay::{Delivery, End, Mismatch, Recorded, Verdict, compare_inputs, judge};
-use crate::store::{BoxFuture, ParkReason, Parking, StoreError};
+use crate::ids::StepId;
+use crate::journal::{Event, Outcome, RunCompleted, RunFailed};
+use crate::replay::{Delivery, End};
+use crate::store::{ParkReason, Parking, StoreError};
 
 /// How long a body that could go on may stay unpolled before it is reported.
 const UNPOLLED_AFTER: Duration = Duration::from_secs(1);
@@ -84,13 +86,6 @@ pub(crate) struct Driver {
     /// When to look whether a woken body was polled.
     watch: Option<Deadline>,
     span: tracing::Span,
-}
-
-/// The right to be active, among a limited number of runs.
-enum Permit {
-    Held(#[expect(dead_code, reason = "held for its drop")] OwnedSemaphorePermit),
-    Asked(BoxFuture<'static, OwnedSemaphorePermit>),
-    Released,
 }
 
 /// What the loop does next.
@@ -295,129 +290,6 @@ impl Driver {
         }
     }
 
-    /// Delivers the next recorded outcome, if the code waits for it.
-    fn replay_next(&mut self) -> Next {
-        let Some(delivery) = self.recorded.pop_front() else {
-            self.recover();
-            return Next::Again;
-        };
-        let id = delivery.id();
-        let waiting = self.core.waiting(id);
-        let dropped = waiting.is_none() && self.core.take_dropped(id);
-        match judge(&delivery.what, waiting.as_ref(), dropped) {
-            Verdict::Deliver => {}
-            Verdict::DeliverReordered => self.warn(Warning::REORDERED_INPUT),
-            Verdict::Swallow => return self.swallowed(),
-            Verdict::OtherInput => match self.differences(&delivery) {
-                Ok(()) => self.warn(Warning::OTHER_FIELDS),
-                Err(exit) => return Next::Exit(exit),
-            },
-            Verdict::Diverged => {
-                return Next::Exit(self.diverged(&delivery, false, Vec::new()));
-            }
-        }
-        self.replayed += 1;
-        if self.recorded.is_empty() {
-            self.core.stop_repeating();
-        }
-        let delivered = match delivery.what {
-            Recorded::Step(step) => {
-                tracing::debug!(
-                    run = %self.core.run(), step = %step.step, name = &*step.name,
-                    attempts = step.attempts, replayed = true, "step replayed"
-                );
-                Delivered::Recorded(step.outcome)
-            }
-            Recorded::Timer(_) => Delivered::Durable,
-        };
-        self.core.deliver(id, delivery.time, delivered);
-        Next::Again
-    }
-
-    fn swallowed(&self) -> Next {
-        if self.recorded.is_empty() {
-            self.core.stop_repeating();
-        }
-        Next::Again
-    }
-
-    /// The journal is used up. After a crash, that is put on record before any body starts.
-    fn recover(&mut self) {
-        let in_flight: Vec<StepId> = self
-            .core
-            .all_waiting()
-            .iter()
-            .filter(|call| call.kind == CallKind::Step)
-            .map(|call| call.id)
-            .collect();
-        if !self.after_crash || in_flight.is_empty() {
-            self.go_live();
-            return;
-        }
-        tracing::info!(
-            run = %self.core.run(), workflow = &*self.core.identity().workflow_name,
-            replayed = self.replayed, in_flight = in_flight.len(), "run recovered"
-        );
-        self.stage = Stage::Recovering;
-        self.core.annotate(Event::RunRecovered(RunRecovered {
-            replayed: self.replayed,
-            in_flight,
-        }));
-        self.write_outbox(None);
-    }
-
-    fn go_live(&mut self) {
-        self.stage = Stage::Live;
-        self.core.set_phase(Phase::Live);
-    }
-
-    /// Compares the recorded input of a call with what the code has now. `Ok` if only fields
-    /// were added or removed.
-    fn differences(&mut self, delivery: &Delivery) -> Result<(), Exit> {
-        self.core.ask_for_input(delivery.id());
-        self.core.signal.take_woken();
-        if let Some(exit) = self.poll_workflow() {
-            return Err(exit);
-        }
-        let payloads = &self.core.services.payloads;
-        let now = self
-            .core
-            .take_input()
-            .and_then(|now| payloads.value(&now).ok());
-        let recorded = match &delivery.what {
-            Recorded::Step(step) => step
-                .input
-                .as_ref()
-                .and_then(|input| payloads.value(input).ok()),
-            Recorded::Timer(_) => None,
-        };
-        let found = match (recorded, now) {
-            (Some(recorded), Some(now)) => compare_inputs(&recorded, &now),
-            _ => Vec::new(),
-        };
-        if !found.is_empty() && found.iter().all(|difference| difference.is_one_sided()) {
-            return Ok(());
-        }
-        Err(self.diverged(delivery, false, found))
-    }
-
-    fn diverged(
-        &mut self,
-        delivery: &Delivery,
-        returned: bool,
-        differences: Vec<crate::replay::Difference>,
-    ) -> Exit {
-        let waiting = self.core.all_waiting();
-        let mismatch = Mismatch {
-            recorded: delivery,
-            waiting: &waiting,
-            returned,
-            differences,
-        };
-        let detail = mismatch.detail();
-        self.park(ParkReason::Diverged, mismatch.report(), detail)
-    }
-
     fn park(&mut self, reason: ParkReason, report: String, detail: Option<String>) -> Exit {
         let payloads = &self.core.services.payloads;
         Exit::Park(Parking {
@@ -471,33 +343,6 @@ impl Driver {
         self.commits.shrink_to_fit();
         self.durable.shrink_to_fit();
     }
-
-    /// Gets or keeps the right to be active.
-    fn poll_permit(&mut self, cx: &mut Context<'_>) -> Poll<()> {
-        loop {
-            match &mut self.permit {
-                Permit::Held(_) => return Poll::Ready(()),
-                Permit::Asked(asked) => match asked.as_mut().poll(cx) {
-                    Poll::Ready(permit) => self.permit = Permit::Held(permit),
-                    Poll::Pending => return Poll::Pending,
-                },
-                Permit::Released => {
-                    let active = self.core.services.active.clone();
-                    self.permit = match active.clone().try_acquire_owned() {
-                        Ok(permit) => Permit::Held(permit),
-                        Err(_) => Permit::Asked(Box::pin(ask(active))),
-                    };
-                }
-            }
-        }
-    }
-}
-
-async fn ask(active: Arc<Semaphore>) -> OwnedSemaphorePermit {
-    match active.acquire_owned().await {
-        Ok(permit) => permit,
-        Err(_) => std::future::pending().await, // closed: the engine is gone
-    }
 }
 
 impl Future for Driver {
@@ -511,7 +356,11 @@ impl Future for Driver {
         if this.core.is_closing() && !this.started {
             return Poll::Ready(Exit::Left);
         }
-        if this.poll_permit(cx).is_pending() {
+        if this
+            .permit
+            .poll(&this.core.services.active, cx)
+            .is_pending()
+        {
             return Poll::Pending;
         }
         loop {

@@ -1,0 +1,121 @@
+//! A step's body: its arguments, and one attempt while it runs.
+//!
+//! Owns the erased body and the polling of an attempt: its context, its waker, its deadline, its
+//! panics. What an ended attempt means is judged in `outcome`.
+
+use std::future::Future;
+use std::marker::PhantomData;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::task::{Context, Poll, Waker};
+
+use bytes::Bytes;
+
+use super::args::{NamedStepArgs, OrderedStepArgs, StepArgs};
+use super::attempt::Attempt;
+use super::outcome::{AttemptEnd, panic_message};
+use crate::clock::{Timestamp, wall_clock};
+use crate::context::{Ambient, StepContext, enter};
+use crate::digest::{DigestError, InputDigest, digest};
+use crate::engine::core::RunCore;
+use crate::engine::resources::MissingResource;
+use crate::engine::signal::CallWaker;
+use crate::engine::timers::Deadline;
+use crate::ids::StepId;
+use crate::payload::Payloads;
+
+pub(super) type BodyFuture<'step, R> = Pin<Box<dyn Future<Output = R> + Send + 'step>>;
+
+/// A step's arguments and body, without their types.
+pub(super) trait Body<'step, R>: Send {
+    fn digest(&self) -> Result<InputDigest, DigestError>;
+    fn encode_input(&self, payloads: &Payloads, limit: usize) -> Option<Bytes>;
+    fn attempt(&self, attempt: &Attempt) -> Result<BodyFuture<'step, R>, MissingResource>;
+}
+
+pub(super) struct TypedBody<A, F, Fut> {
+    pub(super) names: &'static [&'static str],
+    pub(super) args: A,
+    pub(super) body: F,
+    pub(super) _future: PhantomData<fn() -> Fut>,
+}
+
+impl<'step, R, A, F, Fut> Body<'step, R> for TypedBody<A, F, Fut>
+where
+    A: StepArgs,
+    F: Fn(&Attempt, A) -> Result<Fut, MissingResource> + Send,
+    Fut: Future<Output = R> + Send + 'step,
+{
+    fn digest(&self) -> Result<InputDigest, DigestError> {
+        digest(&OrderedStepArgs(&self.args))
+    }
+
+    fn encode_input(&self, payloads: &Payloads, limit: usize) -> Option<Bytes> {
+        payloads.encode_if_small(&NamedStepArgs(self.names, &self.args), limit)
+    }
+
+    fn attempt(&self, attempt: &Attempt) -> Result<BodyFuture<'step, R>, MissingResource> {
+        let future = (self.body)(attempt, self.args.clone())?;
+        Ok(Box::pin(future))
+    }
+}
+
+/// One attempt while it runs.
+pub(super) struct Running<'step, R> {
+    pub(super) future: BodyFuture<'step, R>,
+    pub(super) context: Arc<StepContext>,
+    pub(super) waker: Arc<CallWaker>,
+    pub(super) deadline: Option<Deadline>,
+    pub(super) timed_out: bool,
+    pub(super) began_at: Timestamp,
+    pub(super) span: tracing::Span,
+    pub(super) _counted: Counted,
+}
+
+/// A body that has begun; the run is told when it ends, however it does.
+pub(super) struct Counted(pub(super) Arc<RunCore>, pub(super) StepId);
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        self.0.end_body(self.1);
+    }
+}
+
+impl<R> Running<'_, R> {
+    /// Polls the body. A body that is ready beats its deadline; a blocking one that is past its
+    /// deadline is waited for, because it cannot be stopped.
+    pub(super) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<AttemptEnd<R>> {
+        self.waker.follow(cx.waker());
+        let waker = Waker::from(self.waker.clone());
+        let polled = catch_unwind(AssertUnwindSafe(|| {
+            let _entered = enter(Ambient::Step(self.context.clone()));
+            let _span = self.span.enter();
+            self.future.as_mut().poll(&mut Context::from_waker(&waker))
+        }));
+        let end = match polled {
+            Ok(Poll::Ready(_)) | Err(_) if self.timed_out => AttemptEnd::TimedOut,
+            Ok(Poll::Ready(value)) => AttemptEnd::Value(value),
+            Err(panic) => AttemptEnd::Panicked {
+                message: panic_message(panic.as_ref()),
+                misuse: self.context.misused.load(Ordering::Acquire),
+            },
+            Ok(Poll::Pending) => {
+                let Some(deadline) = &self.deadline else {
+                    return Poll::Pending;
+                };
+                if deadline.at() > wall_clock() {
+                    deadline.rearm(&waker);
+                    return Poll::Pending;
+                }
+                self.timed_out = true;
+                if self.context.blocking.load(Ordering::Acquire) > 0 {
+                    return Poll::Pending;
+                }
+                AttemptEnd::TimedOut
+            }
+        };
+        Poll::Ready(end)
+    }
+}
