@@ -8,7 +8,7 @@ use std::sync::Arc;
 use super::{Engine, EngineError, Shared};
 use crate::clock::Timestamp;
 use crate::ids::RunId;
-use crate::journal::{self, Event, Journal, JournalError, Record};
+use crate::journal::{self, Event, Journal, JournalError, Reader, Record};
 use crate::replay::End;
 use crate::store::{BoxFuture, RunHeader, RunPosition, RunQuery, StateKind};
 
@@ -109,7 +109,8 @@ pub struct Verification {
 /// Reads a run's whole journal, verified.
 pub(super) async fn records(shared: &Shared, run: RunId) -> Result<Vec<Record>, EngineError> {
     let frames = shared.store.frames(run, 0, usize::MAX).await?;
-    let (records, _) = journal::read(run, shared.audit_key.clone(), &frames)?;
+    let records: Vec<Record> =
+        Reader::new(run, shared.audit_key.clone(), &frames).collect::<Result<_, _>>()?;
     Ok(records)
 }
 

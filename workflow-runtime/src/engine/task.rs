@@ -7,6 +7,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
+use bytes::Bytes;
 use tokio::sync::oneshot;
 
 use super::core::{Phase, RunCore};
@@ -19,7 +20,7 @@ use crate::clock::{Timestamp, wall_clock};
 use crate::context::WorkflowMetadata;
 use crate::id_map::IdMap;
 use crate::ids::{DERIVATION_VERSION, RunId, StepId};
-use crate::journal::{self, Chain, RunStarted};
+use crate::journal::{AuditKey, Chain, Reader, RunStarted};
 use crate::replay::{Delivery, History, Known};
 use crate::store::{
     BoxFuture, Creation, Epoch, ParkReason, Parking, RunHeader, RunState, StoreError,
@@ -229,33 +230,7 @@ async fn claim(shared: Arc<Shared>, run: RunId, after_crash: bool) -> Result<Box
             .await
             .map_err(stopped)?;
     }
-    let read = journal::read(run, shared.audit_key.clone(), &claim.frames)
-        .map_err(|error| {
-            let newer = error.is_newer();
-            let reason = if newer {
-                ParkReason::Undecodable
-            } else {
-                ParkReason::Corrupt
-            };
-            (reason, error.to_string())
-        })
-        .and_then(|(records, chain)| match History::read(records) {
-            Some(history) if history.started.derivation == DERIVATION_VERSION => {
-                Ok((history, chain))
-            }
-            Some(history) => Err((
-                ParkReason::Undecodable,
-                format!(
-                    "its ids are of derivation {}, this release knows {DERIVATION_VERSION}: \
-                     upgrade workflow-runtime",
-                    history.started.derivation
-                ),
-            )),
-            None => Err((
-                ParkReason::Corrupt,
-                "its journal does not begin with its start".to_owned(),
-            )),
-        });
+    let read = read_history(run, shared.audit_key.clone(), &claim.frames);
     match read {
         Ok((history, chain)) => Ok(Box::new(Begun {
             started: history.started,
@@ -269,6 +244,40 @@ async fn claim(shared: Arc<Shared>, run: RunId, after_crash: bool) -> Result<Box
             after_crash,
         })),
         Err((reason, report)) => Err(park(shared, run, claim.epoch, parking(reason, report)).await),
+    }
+}
+
+/// Reads a journal as history, or says why the run has to be parked.
+fn read_history(
+    run: RunId,
+    key: Option<AuditKey>,
+    frames: &[Bytes],
+) -> Result<(History, Chain), (ParkReason, String)> {
+    let mut reader = Reader::new(run, key, frames);
+    let history = History::read(&mut reader).map_err(|error| {
+        let reason = if error.is_newer() {
+            ParkReason::Undecodable
+        } else {
+            ParkReason::Corrupt
+        };
+        (reason, error.to_string())
+    })?;
+    match history {
+        Some(history) if history.started.derivation == DERIVATION_VERSION => {
+            Ok((history, reader.into_chain()))
+        }
+        Some(history) => Err((
+            ParkReason::Undecodable,
+            format!(
+                "its ids are of derivation {}, this release knows {DERIVATION_VERSION}: upgrade \
+                 workflow-runtime",
+                history.started.derivation
+            ),
+        )),
+        None => Err((
+            ParkReason::Corrupt,
+            "its journal does not begin with its start".to_owned(),
+        )),
     }
 }
 

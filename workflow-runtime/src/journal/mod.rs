@@ -87,19 +87,31 @@ pub(crate) fn check_ends(header: &RunHeader, records: &[Record]) -> Result<(), J
     })
 }
 
-/// Verifies a chain from its beginning and decodes every record.
-///
-/// Returns the records and the chain, ready for the next record.
-pub(crate) fn read(
+/// Verifies a journal from its beginning and decodes it, record by record.
+pub(crate) struct Reader<'a> {
     run: RunId,
-    key: Option<AuditKey>,
-    frames: &[Bytes],
-) -> Result<(Vec<Record>, Chain), JournalError> {
-    let mut chain = Chain::new(run, key);
-    let mut records = Vec::with_capacity(frames.len());
-    for frame in frames {
-        let seq = chain.next_seq();
-        let body = chain.open(frame).map_err(|error| JournalError {
+    chain: Chain,
+    frames: std::slice::Iter<'a, Bytes>,
+}
+
+impl<'a> Reader<'a> {
+    pub(crate) fn new(run: RunId, key: Option<AuditKey>, frames: &'a [Bytes]) -> Self {
+        Self {
+            run,
+            chain: Chain::new(run, key),
+            frames: frames.iter(),
+        }
+    }
+
+    /// The chain as far as it was read, ready for the next record.
+    pub(crate) fn into_chain(self) -> Chain {
+        self.chain
+    }
+
+    fn read(&mut self, frame: &Bytes) -> Result<Record, JournalError> {
+        let run = self.run;
+        let seq = self.chain.next_seq();
+        let body = self.chain.open(frame).map_err(|error| JournalError {
             run,
             newer: matches!(error, chain::ChainError::Format { .. }),
             problem: error.to_string(),
@@ -109,7 +121,15 @@ pub(crate) fn read(
             newer: matches!(error, record::RecordError::Newer { .. }),
             problem: format!("record {seq}: {error}"),
         })?;
-        records.push(Record { seq, time, event });
+        Ok(Record { seq, time, event })
     }
-    Ok((records, chain))
+}
+
+impl Iterator for Reader<'_> {
+    type Item = Result<Record, JournalError>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        let frame = self.frames.next()?;
+        Some(self.read(frame))
+    }
 }

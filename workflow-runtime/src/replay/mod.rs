@@ -102,24 +102,30 @@ pub(crate) enum Verdict {
 
 impl History {
     /// Reads records as history. `None` if they do not begin with the start of a run.
-    pub(crate) fn read(records: Vec<Record>) -> Option<Self> {
-        let mut records = records.into_iter();
-        let first = records.next()?;
-        let Event::RunStarted(started) = first.event else {
-            return None;
+    pub(crate) fn read<E>(
+        mut records: impl Iterator<Item = Result<Record, E>>,
+    ) -> Result<Option<Self>, E> {
+        let first = records.next().transpose()?;
+        let Some(Record {
+            time,
+            event: Event::RunStarted(started),
+            ..
+        }) = first
+        else {
+            return Ok(None);
         };
         let mut history = Self {
             started,
-            started_at: first.time,
+            started_at: time,
             deliveries: VecDeque::new(),
             known: IdMap::default(),
-            last_time: first.time,
+            last_time: time,
             end: None,
         };
         for record in records {
-            history.add(record);
+            history.add(record?);
         }
-        Some(history)
+        Ok(Some(history))
     }
 
     fn add(&mut self, record: Record) {
