@@ -333,7 +333,7 @@ mod tests {
         assert_eq!(bytes.len(), 275);
         assert_eq!(
             blake3::hash(&bytes).to_hex().as_str(),
-            "6a56bd2c6a8e7a596a72de0e24af0d10f265b915131c8b4836b196c55b773157"
+            "fe4571f58bfacb2dc425ea1df4db2d7289461e916eea226a9390c8662cb116e7"
         );
     }
 

@@ -239,11 +239,14 @@ impl Committer {
             state.log_file = self.log.file().clone();
         }
         for change in self.group.changes.drain(..) {
+            let bytes = change.bytes();
             let Some((live, things)) = change.apply(&mut state.table, self.commit) else {
                 continue;
             };
             ledger.count(live.header.run, things);
-            if live.wants_archiving() {
+            if live.due {
+                ledger.grew(bytes);
+            } else if live.wants_archiving() {
                 ledger.enqueue(live);
             }
         }

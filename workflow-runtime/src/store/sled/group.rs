@@ -120,6 +120,15 @@ impl Group {
 }
 
 impl Change {
+    /// Returns how many bytes of frames it brings.
+    pub(super) fn bytes(&self) -> usize {
+        match self {
+            Self::Created(_, first) => first.len(),
+            Self::Appended(append) => append.frames.iter().map(bytes::Bytes::len).sum(),
+            Self::Parked(..) => 0,
+        }
+    }
+
     /// Applies the change. Returns the run and how many frames and parkings it got.
     pub(super) fn apply(self, table: &mut Table, commit: u64) -> Option<(&mut Live, usize)> {
         match self {

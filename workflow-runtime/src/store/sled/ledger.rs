@@ -63,7 +63,8 @@ pub(super) struct Ledger {
     committed_at: Instant,
     files: VecDeque<FileInfo>,
     bytes: u64,
-    due: VecDeque<(RunId, usize)>,
+    due: VecDeque<RunId>,
+    /// About how many bytes of frames are in line.
     due_bytes: usize,
     due_since: Instant,
     /// Runs that need something before this commit are put in line because of its age.
@@ -178,7 +179,12 @@ impl Ledger {
             self.due_since = Instant::now();
         }
         self.due_bytes += live.tail_bytes;
-        self.due.push_back((live.header.run, live.tail_bytes));
+        self.due.push_back(live.header.run);
+    }
+
+    /// Counts bytes that a run in line got since.
+    pub(super) fn grew(&mut self, bytes: usize) {
+        self.due_bytes += bytes;
     }
 
     /// Says whether so much waits to be archived that commits must wait for it.
@@ -214,12 +220,13 @@ impl Ledger {
         let mut moving = Vec::new();
         let mut spent = 0;
         while spent < ARCHIVE_BUDGET {
-            let Some((run, bytes)) = self.due.pop_front() else {
+            let Some(run) = self.due.pop_front() else {
+                self.due_bytes = 0;
                 break;
             };
-            self.due_bytes -= bytes;
             let live = table.runs.get(&run).expect("a run in line is in the table");
             spent += live.tail_bytes + RUN_COST;
+            self.due_bytes = self.due_bytes.saturating_sub(live.tail_bytes);
             for frame in &live.tail {
                 self.release(frame.commit);
             }

@@ -285,12 +285,20 @@ mod tests {
     fn only_names_of_twenty_digits_are_files_of_the_log() {
         let name = |first| {
             let path = file_path(Path::new("x"), first);
-            path.file_name().expect("a name").to_string_lossy().into_owned()
+            path.file_name()
+                .expect("a name")
+                .to_string_lossy()
+                .into_owned()
         };
         for first in [0, 7, u64::MAX] {
             assert_eq!(first_commit(&name(first)), Some(first));
         }
-        for other in ["next", "7.log", "0000000000000000000x.log", "+0000000000000000007.log"] {
+        for other in [
+            "next",
+            "7.log",
+            "0000000000000000000x.log",
+            "+0000000000000000007.log",
+        ] {
             assert_eq!(first_commit(other), None, "{other}");
         }
     }

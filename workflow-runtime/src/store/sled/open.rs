@@ -193,11 +193,7 @@ fn open_checked(
     Err(error)
 }
 
-fn attempt(
-    path: &Path,
-    settings: &Settings,
-    mark: &Mark,
-) -> StoreResult<(Database, Recovered)> {
+fn attempt(path: &Path, settings: &Settings, mark: &Mark) -> StoreResult<(Database, Recovered)> {
     let database = open_released(path, settings).inspect_err(|_| wait_for_release(path))?;
     match recover(&database, path, mark) {
         Ok(recovered) => Ok((database, recovered)),
