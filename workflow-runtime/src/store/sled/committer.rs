@@ -17,8 +17,9 @@ use super::database::{Database, corrupt, io_error};
 use super::files::{self, Lock, Mark, MarkFile};
 use super::group::Group;
 use super::log::{self, Log};
+use super::op::Op;
 use super::segment::Archive;
-use super::shared::{Op, Phase, Shared, Spare, Work};
+use super::shared::{Phase, Shared, Spare, Work};
 use crate::store::StoreResult;
 
 /// How often the high-water mark is written at most. What it cannot see is the loss of the

@@ -6,8 +6,9 @@
 use std::collections::hash_map::Entry;
 
 use super::block::Draft;
+use super::op::{Op, Reply};
 use super::reads;
-use super::shared::{Op, Reply, Shared};
+use super::shared::Shared;
 use super::table::{Live, Table};
 use crate::id_map::IdMap;
 use crate::ids::RunId;

@@ -101,6 +101,7 @@ pub(super) struct Gone {
     /// Files of the log, by their first commits.
     pub(super) files: Vec<u64>,
     /// Runs that left the table: freed by whoever gets this, outside the lock.
+    #[expect(clippy::vec_box, reason = "they come boxed, and are only to be freed")]
     runs: Vec<Box<Live>>,
 }
 

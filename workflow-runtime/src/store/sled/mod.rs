@@ -22,6 +22,7 @@ mod keepsake;
 mod keys;
 mod ledger;
 mod log;
+mod op;
 mod open;
 mod plan;
 mod reads;
@@ -43,7 +44,8 @@ use ::bytes::Bytes;
 use tokio::sync::oneshot;
 
 use self::database::Settings;
-use self::shared::{Op, Phase, Shared};
+use self::op::Op;
+use self::shared::{Phase, Shared};
 use self::view::Snapshot;
 use super::{
     Append, BoxFuture, Claim, Creation, Epoch, NewRun, Parking, RunHeader, RunQuery, Store,

@@ -10,14 +10,14 @@ use std::sync::atomic::AtomicU64;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard};
 use std::time::{Duration, Instant};
 
-use tokio::sync::{oneshot, watch};
+use tokio::sync::watch;
 
 use super::database::Database;
 use super::ledger::{Due, Ledger};
 use super::log::LogFile;
+use super::op::Op;
 use super::table::Table;
-use crate::ids::RunId;
-use crate::store::{Append, Creation, Durability, NewRun, Parking, StoreError, StoreResult};
+use crate::store::{StoreError, StoreResult};
 
 /// The most appends one group commit takes. Far more than ever wait; it bounds the time
 /// until the first of them is told.
@@ -25,57 +25,6 @@ const MAX_GROUP: usize = 8_192;
 
 /// The most payload bytes one group commit takes, if it is more than one append.
 const MAX_GROUP_BYTES: usize = 4 * 1024 * 1024;
-
-/// Where an answer goes.
-pub(super) type Reply<T> = oneshot::Sender<StoreResult<T>>;
-
-/// One thing the committer is asked for.
-#[derive(Debug)]
-pub(super) enum Op {
-    Create(NewRun, Reply<Creation>),
-    Append(Append, Reply<()>),
-    Park(RunId, Option<Parking>, Reply<()>),
-    /// Nothing: the answer comes once everything queued before is durable.
-    Barrier(Reply<()>),
-}
-
-impl Op {
-    /// Returns about how many bytes it takes in a block.
-    pub(super) fn bytes(&self) -> usize {
-        match self {
-            Self::Create(run, _) => {
-                let header = &run.header;
-                let key = header.key.as_ref().map_or(0, |key| key.len());
-                run.first.len() + header.namespace.len() + header.workflow.len() + key
-            }
-            Self::Append(append, _) => append.frames.iter().map(|frame| frame.len() + 4).sum(),
-            Self::Park(_, Some(parking), _) => {
-                parking.report.len() + parking.detail.as_ref().map_or(0, bytes::Bytes::len)
-            }
-            Self::Park(_, None, _) | Self::Barrier(_) => 0,
-        }
-    }
-
-    pub(super) fn durability(&self) -> Durability {
-        match self {
-            Self::Create(run, _) => run.durability,
-            Self::Append(append, _) => append.durability,
-            Self::Park(..) => Durability::Synced,
-            Self::Barrier(_) => Durability::Buffered,
-        }
-    }
-
-    /// Answers with an error.
-    pub(super) fn refuse(self, error: StoreError) {
-        // Whoever dropped the future does not want to know.
-        let _ = match self {
-            Self::Create(_, reply) => reply.send(Err(error)).is_err(),
-            Self::Append(_, reply) | Self::Park(_, _, reply) | Self::Barrier(reply) => {
-                reply.send(Err(error)).is_err()
-            }
-        };
-    }
-}
 
 /// Whether the store takes calls.
 #[derive(Debug, Clone, PartialEq, Eq)]

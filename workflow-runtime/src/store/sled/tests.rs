@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use super::database::{Database, Settings, Write};
-use super::keys::{self, Key};
+use super::keys::Key;
 use super::{SledOptions, SledStore};
 use crate::clock::Timestamp;
 use crate::digest::Digest;
