@@ -340,6 +340,11 @@ async fn a_power_cut_loses_no_acknowledged_record_of_a_mebibyte() {
     expect_kept("grow 3 3 1048576 sync").await;
 }
 
+#[tokio::test]
+async fn a_power_cut_takes_no_buffered_record_that_the_database_knows() {
+    expect_kept("grow 1 700 3000 rare").await;
+}
+
 /// Several files of the log are begun, archived and removed.
 #[tokio::test]
 async fn a_power_cut_while_files_of_the_log_come_and_go_loses_nothing() {
