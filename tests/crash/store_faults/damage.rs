@@ -141,7 +141,8 @@ async fn an_empty_directory_becomes_a_private_store() {
     assert!(store.stopped_cleanly());
     let mode = |path: &Path| fs::metadata(path).expect("there").permissions().mode() & 0o777;
     assert_eq!(mode(&path), 0o700);
-    for name in ["FORMAT", "lock", "mark"] {
+    assert_eq!(mode(&path.join("log")), 0o700);
+    for name in ["FORMAT", "lock", "mark", "log/00000000000000000000.log"] {
         assert_eq!(mode(&path.join(name)), 0o600, "{name}");
     }
 }
