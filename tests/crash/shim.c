@@ -6,8 +6,10 @@
  * what happened. Syncs are recorded and not done: the test rebuilds from the log what a
  * disk would hold that kept synced bytes only. sync_file_range is not a sync.
  *
- * With FAIL_SYNC_AT=n the n-th sync of a file called `db` fails with EIO, and with
- * FAIL_WRITE_AT=n the n-th write to one with ENOSPC.
+ * With FAIL_SYNC_AT=n the n-th sync of a file whose path ends with FAIL_FILE fails with EIO,
+ * and with FAIL_WRITE_AT=n the n-th write to one with ENOSPC. With KILL_BEFORE_UNLINK=n the
+ * process kills itself instead of removing the n-th such file, with KILL_BEFORE_WRITE=n instead
+ * of the n-th write to one.
  *
  * A record: kind (1), length of path (4), path, offset (8), length of data (4), data.
  */
@@ -16,6 +18,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stdint.h>
 #include <stdlib.h>
@@ -34,6 +37,9 @@ static size_t dir_len;
 static int log_fd = -1;
 static long fail_sync_at = -1;
 static long fail_write_at = -1;
+static long kill_before_unlink = -1;
+static long kill_before_write = -1;
+static const char *fail_file;
 
 __attribute__((constructor)) static void begin(void) {
     dir = getenv("STORE_DIR");
@@ -41,6 +47,9 @@ __attribute__((constructor)) static void begin(void) {
     if (!dir || !log) return;
     dir_len = strlen(dir);
     if (getenv("FAIL_SYNC_AT")) fail_sync_at = atol(getenv("FAIL_SYNC_AT"));
+    fail_file = getenv("FAIL_FILE");
+    if (getenv("KILL_BEFORE_WRITE")) kill_before_write = atol(getenv("KILL_BEFORE_WRITE"));
+    if (getenv("KILL_BEFORE_UNLINK")) kill_before_unlink = atol(getenv("KILL_BEFORE_UNLINK"));
     if (getenv("FAIL_WRITE_AT")) fail_write_at = atol(getenv("FAIL_WRITE_AT"));
     log_fd = syscall(SYS_openat, AT_FDCWD, log, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600);
     if (log_fd < 0) abort();
@@ -132,15 +141,18 @@ ssize_t write(int fd, const void *data, size_t len) {
     return n;
 }
 
-static int is_db(const char *path) {
+static int is_meant(const char *path) {
     size_t len = path ? strlen(path) : 0;
-    return len > 3 && strcmp(path + len - 3, "/db") == 0;
+    size_t end = fail_file ? strlen(fail_file) : 0;
+    return end > 0 && len > end && strcmp(path + len - end, fail_file) == 0;
 }
 
 static ssize_t pwrite_recorded(int fd, const void *data, size_t len, off_t offset) {
     pthread_mutex_lock(&lock);
     const char *path = path_of(fd);
-    if (is_db(path) && fail_write_at >= 0 && fail_write_at-- <= 0) {
+    if (is_meant(path) && kill_before_write >= 0 && kill_before_write-- == 0)
+        kill(getpid(), SIGKILL);
+    if (is_meant(path) && fail_write_at >= 0 && fail_write_at-- <= 0) {
         fail_write_at = 0;
         pthread_mutex_unlock(&lock);
         errno = ENOSPC;
@@ -179,7 +191,7 @@ static int sync_recorded(int fd, int number) {
     pthread_mutex_lock(&lock);
     const char *path = path_of(fd);
     int result = 0;
-    if (is_db(path) && fail_sync_at >= 0 && fail_sync_at-- == 0) {
+    if (is_meant(path) && fail_sync_at >= 0 && fail_sync_at-- == 0) {
         pthread_mutex_unlock(&lock);
         errno = EIO;
         return -1;
@@ -197,7 +209,15 @@ int rename(const char *from, const char *to) {
     pthread_mutex_lock(&lock);
     int result = (int)syscall(SYS_renameat2, AT_FDCWD, from, AT_FDCWD, to, 0);
     int saved = errno;
-    if (result == 0 && ours(from)) record('R', from, 0, to, (uint32_t)strlen(to));
+    if (result == 0 && ours(from)) {
+        record('R', from, 0, to, (uint32_t)strlen(to));
+        /* Who has it open goes on under its new name. */
+        for (int fd = 0; fd < MAX_FD; fd++) {
+            if (!paths[fd] || strcmp(paths[fd], from) != 0) continue;
+            free(paths[fd]);
+            paths[fd] = strdup(to);
+        }
+    }
     pthread_mutex_unlock(&lock);
     errno = saved;
     return result;
@@ -205,6 +225,8 @@ int rename(const char *from, const char *to) {
 
 int unlink(const char *path) {
     pthread_mutex_lock(&lock);
+    if (ours(path) && is_meant(path) && kill_before_unlink >= 0 && kill_before_unlink-- == 0)
+        kill(getpid(), SIGKILL);
     int result = (int)syscall(SYS_unlinkat, AT_FDCWD, path, 0);
     int saved = errno;
     if (result == 0 && ours(path)) record('U', path, 0, "", 0);

@@ -6,6 +6,7 @@ mod store_faults {
     mod child;
     mod damage;
     mod killed;
+    mod log;
     mod power;
     mod work;
 }

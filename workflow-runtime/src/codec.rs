@@ -13,13 +13,6 @@ pub(crate) fn encode_into<T: Serialize>(value: &T, out: &mut Vec<u8>) {
         .expect("the engine's own structures have known lengths, and a Vec takes every write");
 }
 
-/// Encodes one of the engine's own structures.
-pub(crate) fn encode<T: Serialize>(value: &T) -> Vec<u8> {
-    let mut out = Vec::with_capacity(128);
-    encode_into(value, &mut out);
-    out
-}
-
 /// Decodes one structure that must fill `bytes` exactly.
 ///
 /// A length prefix that claims more than `bytes` holds fails before anything is allocated

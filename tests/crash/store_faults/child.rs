@@ -20,6 +20,16 @@ const TASK: &str = "STORE_CHILD_TASK";
 /// How many runs grow at the same time, so that commits are groups.
 const WRITERS: u64 = 4;
 
+/// Which writes are synced and spoken of; the others are buffered and silent.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Synced {
+    All,
+    /// The creation and every fourth append.
+    Mixed,
+    /// Those of one run in many, so that archives find commits that are not synced.
+    Rare,
+}
+
 /// Prepares to start this binary again as a child with a task.
 pub(super) fn command(task: &str, store: &Path) -> Command {
     let mut command = Command::new(std::env::current_exe().expect("this binary has a path"));
@@ -72,20 +82,21 @@ fn the_child_does_its_task() {
         ["until", "it", "fails"] => runtime.block_on(until_it_fails(Path::new(&store))),
         ["grow", rounds, each, len, skip] => {
             let number = |word: &str| word.parse::<u64>().expect("a number");
-            let (options, mixed) = match skip {
+            let (options, synced) = match skip {
                 "skip" => (
                     SledOptions::default().unsafe_skip_fdatasync_for_tests(),
-                    false,
+                    Synced::All,
                 ),
-                "mixed" => (SledOptions::default(), true),
-                _ => (SledOptions::default(), false),
+                "mixed" => (SledOptions::default(), Synced::Mixed),
+                "rare" => (SledOptions::default(), Synced::Rare),
+                _ => (SledOptions::default(), Synced::All),
             };
             let len = usize::try_from(number(len)).expect("a length");
             for round in 0..number(rounds) {
                 let last = round + 1 == number(rounds);
                 let store = SledStore::open(&store, options.clone()).expect("the store opens");
                 let store = Arc::new(store);
-                runtime.block_on(grow(&store, number(each), len, mixed));
+                runtime.block_on(grow(&store, number(each), len, synced));
                 // Closed, dropped, and at last left as it is.
                 match round % 2 {
                     _ if last => std::mem::forget(store),
@@ -161,7 +172,7 @@ async fn until_it_fails(path: &Path) {
 }
 
 /// Lets some runs grow until each round's share is done, and ends every second one.
-async fn grow(store: &Arc<SledStore>, each: u64, len: usize, mixed: bool) {
+async fn grow(store: &Arc<SledStore>, each: u64, len: usize, synced: Synced) {
     let earlier = store.unfinished().await.expect("readable");
     let begun = first_unused(store).await;
     let mut writers = Vec::new();
@@ -171,7 +182,7 @@ async fn grow(store: &Arc<SledStore>, each: u64, len: usize, mixed: bool) {
             let mut n = begun + writer;
             let mut left = each;
             while left > 0 {
-                let grown = grow_one(&store, n, left.min(8), len, mixed).await;
+                let grown = grow_one(&store, n, left.min(8), len, synced).await;
                 left -= grown;
                 n += WRITERS;
             }
@@ -198,14 +209,24 @@ async fn first_unused(store: &SledStore) -> u64 {
         .map_or(0, |header| header.created_at.as_micros() - 1_000 + WRITERS)
 }
 
-/// Lets one run grow. If it is mixed, most appends are only buffered and say nothing: the
-/// synced one behind them speaks for all.
-async fn grow_one(store: &SledStore, n: u64, frames: u64, len: usize, mixed: bool) -> u64 {
-    let epoch = match store.create(new_run(n, len)).await.expect("created") {
+/// Lets one run grow. Where an append is silent, the synced one behind it speaks for it.
+async fn grow_one(store: &SledStore, n: u64, frames: u64, len: usize, synced: Synced) -> u64 {
+    let is_silent = |seq: u64| match synced {
+        Synced::All => false,
+        Synced::Mixed => seq % 4 > 0,
+        Synced::Rare => !n.is_multiple_of(37),
+    };
+    let mut run = new_run(n, len);
+    if is_silent(0) {
+        run.durability = Durability::Buffered;
+    }
+    let epoch = match store.create(run).await.expect("created") {
         Creation::Created(epoch) => epoch,
         Creation::Exists(_) => return 1,
     };
-    say(&format!("ack {n} 1 {len}"));
+    if !is_silent(0) {
+        say(&format!("ack {n} 1 {len}"));
+    }
     for seq in 1..frames {
         let last = seq + 1 == frames && n.is_multiple_of(2);
         let mut one = if last {
@@ -213,12 +234,11 @@ async fn grow_one(store: &SledStore, n: u64, frames: u64, len: usize, mixed: boo
         } else {
             append(n, epoch, seq, len)
         };
-        let silent = mixed && seq % 4 > 0;
-        if silent {
+        if is_silent(seq) {
             one.durability = Durability::Buffered;
         }
         store.append(one).await.expect("appended");
-        if !silent {
+        if !is_silent(seq) {
             say(&format!("ack {n} {} {len}", seq + 1));
         }
     }

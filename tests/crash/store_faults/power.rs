@@ -4,7 +4,7 @@
 //! a store. From the record the test rebuilds the directory as a disk would hold it that
 //! kept synced bytes only, or those and some of the others, at many moments, and opens it.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -35,19 +35,21 @@ struct Inode {
     pending: Vec<(u64, Option<Vec<u8>>)>,
 }
 
-/// A disk that keeps only what was synced, names included.
+/// A disk that keeps only what was synced, names of files and directories included.
 #[derive(Debug, Default)]
 struct Disk {
     inodes: Vec<Inode>,
     names: BTreeMap<PathBuf, usize>,
     synced_names: BTreeMap<PathBuf, usize>,
+    directories: BTreeSet<PathBuf>,
+    synced_directories: BTreeSet<PathBuf>,
 }
 
 /// What of the unsynced survives.
 #[derive(Debug, Clone, Copy)]
 enum Luck {
     None,
-    /// Each write of each file on its own, as this seed has it.
+    /// Each write of each file and each change of a name on its own, as this seed has it.
     Some(u64),
 }
 
@@ -101,6 +103,9 @@ impl Disk {
             b'U' => {
                 self.names.remove(path);
             }
+            b'M' => {
+                self.directories.insert(path.clone());
+            }
             _ => {}
         }
     }
@@ -112,6 +117,29 @@ impl Disk {
         let now = self.names.iter().filter(|(path, _)| inside(path));
         let now = now.map(|(path, number)| (path.clone(), *number));
         self.synced_names.extend(now.collect::<Vec<_>>());
+        let made = self.directories.iter().filter(|path| inside(path));
+        self.synced_directories.extend(made.cloned());
+    }
+
+    /// Returns the names that survive: the synced ones, and with luck any of the others,
+    /// each on its own. A removal that was not synced may be forgotten.
+    fn surviving_names(&self, luck: Luck, coin: &mut Numbers) -> BTreeMap<PathBuf, usize> {
+        let mut names = self.synced_names.clone();
+        if matches!(luck, Luck::None) {
+            return names;
+        }
+        let both: BTreeSet<&PathBuf> = names.keys().chain(self.names.keys()).collect();
+        let both: Vec<PathBuf> = both.into_iter().cloned().collect();
+        for path in both {
+            if self.names.get(&path) == self.synced_names.get(&path) || coin.below(2) == 0 {
+                continue;
+            }
+            match self.names.get(&path) {
+                Some(number) => names.insert(path, *number),
+                None => names.remove(&path),
+            };
+        }
+        names
     }
 
     /// Writes what survives into a directory.
@@ -122,7 +150,15 @@ impl Disk {
             Luck::None => 0,
             Luck::Some(seed) => seed,
         });
-        for (path, number) in &self.synced_names {
+        for path in &self.synced_directories {
+            let inside = path.strip_prefix(from).expect("recorded below it");
+            fs::create_dir_all(to.join(inside)).expect("made");
+        }
+        for (path, number) in &self.surviving_names(luck, &mut coin) {
+            let parent = path.parent().expect("inside the store");
+            if parent != from && !self.synced_directories.contains(parent) {
+                continue; // the directory it is in is lost
+            }
             let inode = &self.inodes[*number];
             let mut bytes = inode.synced.clone();
             if matches!(luck, Luck::Some(_)) {
@@ -139,7 +175,7 @@ impl Disk {
 }
 
 /// Compiles the shim.
-fn shim(directory: &Path) -> PathBuf {
+pub(super) fn shim(directory: &Path) -> PathBuf {
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("crash/shim.c");
     let library = directory.join("shim.so");
     let output = Command::new("cc")
@@ -305,6 +341,18 @@ async fn a_power_cut_loses_no_acknowledged_record_of_a_mebibyte() {
 }
 
 #[tokio::test]
+async fn a_power_cut_takes_no_buffered_record_that_the_database_knows() {
+    expect_kept("grow 1 700 3000 rare").await;
+}
+
+/// Several files of the log are begun, archived and removed.
+#[tokio::test]
+async fn a_power_cut_while_files_of_the_log_come_and_go_loses_nothing() {
+    expect_kept("grow 2 160 30000 sync").await;
+    expect_kept("grow 1 1600 3000 mixed").await;
+}
+
+#[tokio::test]
 async fn a_power_cut_while_a_store_is_made_leaves_a_directory_that_opens() {
     let directory = tempfile::tempdir().expect("a temporary directory");
     let (store, records) = record("grow 1 5 200 sync", directory.path());
@@ -334,34 +382,47 @@ async fn a_power_cut_takes_buffered_records_and_no_synced_one() {
 }
 
 /// Lets the disk refuse something, and checks what the store makes of it, then and later.
-async fn refuse(variable: &str, at: u32) {
+async fn refuse(variable: &str, file: &str, at: u32) {
     let directory = tempfile::tempdir().expect("a temporary directory");
     let store = directory.path().join("store");
     let output = child::command("until it fails", &store)
         .env("LD_PRELOAD", shim(directory.path()))
         .env("SHIM_LOG", directory.path().join("log"))
         .env(variable, at.to_string())
+        .env("FAIL_FILE", file)
         .stderr(std::process::Stdio::inherit())
         .output()
         .expect("the child starts");
     let said = String::from_utf8_lossy(&output.stdout);
-    assert!(said.contains("stopped"), "{variable}={at}: {said}");
+    assert!(
+        said.contains("stopped"),
+        "{variable}={at} of {file}: {said}"
+    );
     let outcome = examine(&store, &child::acknowledged(&said)).await;
-    assert_eq!(outcome, Outcome::Kept, "{variable}={at}");
+    assert_eq!(outcome, Outcome::Kept, "{variable}={at} of {file}");
 }
 
 #[tokio::test]
 async fn after_a_failed_sync_nothing_is_acknowledged_until_reopened() {
     for at in [20, 40] {
-        refuse("FAIL_SYNC_AT", at).await;
+        refuse("FAIL_SYNC_AT", ".log", at).await;
     }
+    for at in [3, 6] {
+        refuse("FAIL_SYNC_AT", "/db", at).await;
+    }
+    // The spare file of the log.
+    refuse("FAIL_SYNC_AT", "/next", 0).await;
 }
 
 #[tokio::test]
 async fn a_full_disk_stops_the_store_and_loses_nothing() {
     for at in [20, 41] {
-        refuse("FAIL_WRITE_AT", at).await;
+        refuse("FAIL_WRITE_AT", ".log", at).await;
     }
+    for at in [6, 15] {
+        refuse("FAIL_WRITE_AT", "/db", at).await;
+    }
+    refuse("FAIL_WRITE_AT", "/next", 3).await;
 }
 
 #[tokio::test]

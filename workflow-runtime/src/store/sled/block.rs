@@ -1,14 +1,15 @@
 //! Blocks: what one group commit wrote, as bytes.
 //!
 //! Owns the layout of a block and the chain that links each to the one before. Never
-//! touches the database.
+//! touches a file.
 //!
 //! ```text
+//! length                 4   bytes of the block after these four; never zero
+//! commit                 8   its number
 //! previous chain value  32
 //! chain value           32   BLAKE3 of (previous, commit number, all that follows)
-//! blocks                16   census of the blocks that are there after this commit
-//! live                  16   census of the `l` entries that are there after this commit
-//! ended                  8   how many runs have ended and were archived by then
+//! archive                8   the newest archive that was known to be on the disk
+//! synced                 8   the newest commit that was known to be on the disk
 //! items                      until the end
 //! ```
 
@@ -16,7 +17,7 @@ use std::sync::LazyLock;
 
 use bytes::Bytes;
 
-use super::bytes::{Census, Malformed, Reader, put_bytes};
+use super::bytes::{Malformed, Reader, put_bytes, put_encoded};
 use crate::codec;
 use crate::ids::RunId;
 use crate::store::{Parking, RunEnd, RunHeader};
@@ -27,6 +28,15 @@ pub(super) type Chain = [u8; 32];
 /// The chain value before the first block.
 pub(super) const GENESIS: Chain = [0; 32];
 
+/// Bytes of the length at the beginning of a block.
+const LENGTH: usize = 4;
+
+/// Where the content begins that the chain value speaks for.
+const CONTENT: usize = LENGTH + 8 + 32 + 32;
+
+/// Where the items begin.
+const ITEMS: usize = CONTENT + 8 + 8;
+
 const CREATED: u8 = 1;
 const APPENDED: u8 = 2;
 const PARKED: u8 = 3;
@@ -34,15 +44,13 @@ const PARKED: u8 = 3;
 static CHAIN: LazyLock<blake3::Hasher> =
     LazyLock::new(|| blake3::Hasher::new_derive_key("workflow-runtime 2026-11 store chain"));
 
-/// The state of the store after a commit, carried by its block.
+/// What a block says beside its items.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(super) struct Totals {
-    /// The blocks that are there.
-    pub(super) blocks: Census,
-    /// The `l` entries that are there.
-    pub(super) live: Census,
-    /// How many runs were archived as ended.
-    pub(super) ended: u64,
+pub(super) struct Facts {
+    /// The newest archive that was known to be on the disk.
+    pub(super) archive: u64,
+    /// The newest commit that was known to be on the disk.
+    pub(super) synced: u64,
 }
 
 /// One thing that happened, read back.
@@ -61,14 +69,26 @@ pub(super) enum Item {
     Parked(RunId, Option<Parking>),
 }
 
-/// Writes the items of a block.
-#[derive(Debug, Default)]
-pub(super) struct Items(Vec<u8>);
+/// A block in the making: one buffer, used again for every commit.
+#[derive(Debug)]
+pub(super) struct Draft(Vec<u8>);
 
-impl Items {
+impl Default for Draft {
+    fn default() -> Self {
+        Self(vec![0; ITEMS])
+    }
+}
+
+impl Draft {
+    /// Begins the next block. A buffer that one large block left behind is let go.
+    pub(super) fn clear(&mut self, keep: usize) {
+        self.0.truncate(ITEMS);
+        self.0.shrink_to(keep);
+    }
+
     pub(super) fn created(&mut self, header: &RunHeader, first: &[u8]) {
         self.0.push(CREATED);
-        put_bytes(&mut self.0, &codec::encode(header));
+        put_encoded(&mut self.0, header);
         put_bytes(&mut self.0, first);
     }
 
@@ -83,7 +103,7 @@ impl Items {
         self.0.extend_from_slice(run.as_bytes());
         self.0.extend_from_slice(&first_seq.to_le_bytes());
         match end {
-            Some(end) => put_bytes(&mut self.0, &codec::encode(&end)),
+            Some(end) => put_encoded(&mut self.0, &end),
             None => put_bytes(&mut self.0, &[]),
         }
         let count = u32::try_from(frames.len()).expect("an append has few frames");
@@ -96,21 +116,21 @@ impl Items {
     pub(super) fn parked(&mut self, run: RunId, parking: Option<&Parking>) {
         self.0.push(PARKED);
         self.0.extend_from_slice(run.as_bytes());
-        put_bytes(&mut self.0, &codec::encode(&parking));
+        put_encoded(&mut self.0, &parking);
     }
 
-    /// Makes the block's bytes, and its chain value.
-    pub(super) fn seal(self, previous: &Chain, commit: u64, totals: &Totals) -> (Vec<u8>, Chain) {
-        let mut body = Vec::with_capacity(64 + 40 + self.0.len());
-        body.extend_from_slice(previous);
-        body.extend_from_slice(&GENESIS);
-        totals.blocks.write(&mut body);
-        totals.live.write(&mut body);
-        body.extend_from_slice(&totals.ended.to_le_bytes());
-        body.extend_from_slice(&self.0);
-        let chain = link(previous, commit, &body[64..]);
-        body[32..64].copy_from_slice(&chain);
-        (body, chain)
+    /// Finishes the block and returns its bytes and its chain value.
+    pub(super) fn seal(&mut self, previous: &Chain, commit: u64, facts: Facts) -> (&[u8], Chain) {
+        let length = u32::try_from(self.0.len() - LENGTH).expect("blocks are far below 4 GiB");
+        let bytes = &mut self.0;
+        bytes[..LENGTH].copy_from_slice(&length.to_le_bytes());
+        bytes[LENGTH..12].copy_from_slice(&commit.to_le_bytes());
+        bytes[12..44].copy_from_slice(previous);
+        bytes[CONTENT..CONTENT + 8].copy_from_slice(&facts.archive.to_le_bytes());
+        bytes[CONTENT + 8..ITEMS].copy_from_slice(&facts.synced.to_le_bytes());
+        let chain = link(previous, commit, &bytes[CONTENT..]);
+        bytes[44..CONTENT].copy_from_slice(&chain);
+        (bytes, chain)
     }
 }
 
@@ -123,79 +143,106 @@ fn link(previous: &Chain, commit: u64, content: &[u8]) -> Chain {
     *hash.finalize().as_bytes()
 }
 
-/// A block that was read back and whose own chain value is right.
+/// A block that was read back.
 #[derive(Debug)]
-pub(super) struct Block {
+pub(super) struct Block<'a> {
+    pub(super) commit: u64,
     pub(super) previous: Chain,
     pub(super) chain: Chain,
-    pub(super) totals: Totals,
-    content: Bytes,
+    pub(super) facts: Facts,
+    /// How many bytes it has, its length included.
+    pub(super) len: usize,
+    items: &'a [u8],
 }
 
-impl Block {
-    /// Reads a block and checks it against its own chain value.
-    pub(super) fn open(commit: u64, bytes: Bytes) -> Result<Self, Malformed> {
-        let mut reader = Reader::new(&bytes);
+impl<'a> Block<'a> {
+    /// Reads the block that `bytes` begin with and checks it against its own chain value.
+    /// `None` if there is none: at the end, or where only zeros were prepared.
+    pub(super) fn read(bytes: &'a [u8]) -> Result<Option<Self>, Malformed> {
+        let block = Self::parse(bytes)?;
+        match &block {
+            Some(found)
+                if link(&found.previous, found.commit, &bytes[CONTENT..found.len])
+                    != found.chain =>
+            {
+                Err("its chain value is wrong")
+            }
+            _ => Ok(block),
+        }
+    }
+
+    /// Reads a block that was checked before.
+    pub(super) fn parse(bytes: &'a [u8]) -> Result<Option<Self>, Malformed> {
+        if bytes.iter().take(LENGTH).all(|byte| *byte == 0) {
+            return Ok(None);
+        }
+        let mut reader = Reader::new(bytes);
+        let body = reader.bytes()?;
+        let len = LENGTH + body.len();
+        let mut reader = Reader::new(body);
+        let commit = reader.u64()?;
         let previous = reader.array()?;
         let chain = reader.array()?;
-        if link(&previous, commit, &bytes[64..]) != chain {
-            return Err("its chain value is wrong");
-        }
-        let blocks = Census::read(&mut reader)?;
-        let live = Census::read(&mut reader)?;
-        let ended = reader.u64()?;
-        let items_from = bytes.len() - reader.len();
-        Ok(Self {
+        let facts = Facts {
+            archive: reader.u64()?,
+            synced: reader.u64()?,
+        };
+        Ok(Some(Self {
+            commit,
             previous,
             chain,
-            totals: Totals {
-                blocks,
-                live,
-                ended,
-            },
-            content: bytes.slice(items_from..),
-        })
+            facts,
+            len,
+            items: &bytes[ITEMS..len],
+        }))
+    }
+
+    /// Says what number the block that `bytes` begin with claims to have.
+    pub(super) fn claimed_commit(bytes: &[u8]) -> Option<u64> {
+        let number = bytes.get(LENGTH..LENGTH + 8)?;
+        Some(u64::from_le_bytes(number.try_into().expect("eight bytes")))
     }
 
     /// Reads all items.
     pub(super) fn items(&self) -> Result<Vec<Item>, Malformed> {
-        let mut reader = Reader::new(&self.content);
+        let mut reader = Reader::new(self.items);
         let mut items = Vec::new();
         while !reader.is_empty() {
-            items.push(self.item(&mut reader)?);
+            items.push(item(&mut reader)?);
         }
         Ok(items)
     }
+}
 
-    fn item(&self, reader: &mut Reader<'_>) -> Result<Item, Malformed> {
-        match reader.u8()? {
-            CREATED => {
-                let header = decode(reader.bytes()?)?;
-                let first = self.content.slice_ref(reader.bytes()?);
-                Ok(Item::Created(Box::new(header), first))
-            }
-            APPENDED => {
-                let run = reader.run()?;
-                let first_seq = reader.u64()?;
-                let end = match reader.bytes()? {
-                    [] => None,
-                    end => Some(decode(end)?),
-                };
-                let count = reader.u32()?;
-                let mut frames = Vec::new();
-                for _ in 0..count {
-                    frames.push(self.content.slice_ref(reader.bytes()?));
-                }
-                Ok(Item::Appended {
-                    run,
-                    first_seq,
-                    frames,
-                    end,
-                })
-            }
-            PARKED => Ok(Item::Parked(reader.run()?, decode(reader.bytes()?)?)),
-            _ => Err("it holds an item of unknown kind"),
+/// Reads one item. Frames are copied: a slice would keep the whole file in memory.
+fn item(reader: &mut Reader<'_>) -> Result<Item, Malformed> {
+    match reader.u8()? {
+        CREATED => {
+            let header = decode(reader.bytes()?)?;
+            let first = Bytes::copy_from_slice(reader.bytes()?);
+            Ok(Item::Created(Box::new(header), first))
         }
+        APPENDED => {
+            let run = reader.run()?;
+            let first_seq = reader.u64()?;
+            let end = match reader.bytes()? {
+                [] => None,
+                end => Some(decode(end)?),
+            };
+            let count = reader.u32()?;
+            let mut frames = Vec::new();
+            for _ in 0..count {
+                frames.push(Bytes::copy_from_slice(reader.bytes()?));
+            }
+            Ok(Item::Appended {
+                run,
+                first_seq,
+                frames,
+                end,
+            })
+        }
+        PARKED => Ok(Item::Parked(reader.run()?, decode(reader.bytes()?)?)),
+        _ => Err("it holds an item of unknown kind"),
     }
 }
 
@@ -233,7 +280,9 @@ mod tests {
     }
 
     fn sealed() -> (Vec<u8>, Chain) {
-        let mut items = Items::default();
+        let mut items = Draft::default();
+        items.created(&header(), b"left over");
+        items.clear(0);
         items.created(&header(), b"first");
         let end = RunEnd {
             kind: EndKind::Failed,
@@ -243,14 +292,24 @@ mod tests {
         items.appended(RunId::from_bytes([1; 16]), 1, &frames, Some(end));
         items.parked(RunId::from_bytes([2; 16]), Some(&parking()));
         items.parked(RunId::from_bytes([2; 16]), None);
-        items.seal(&[9; 32], 5, &Totals::default())
+        let facts = Facts {
+            archive: 3,
+            synced: 4,
+        };
+        let (bytes, chain) = items.seal(&[9; 32], 5, facts);
+        (bytes.to_vec(), chain)
     }
 
     #[test]
     fn a_block_is_read_back_as_it_was_written() {
         let (bytes, chain) = sealed();
-        let block = Block::open(5, bytes.into()).expect("sound");
+        let mut longer = bytes.clone();
+        longer.extend_from_slice(&[7; 50]);
+        let block = Block::read(&longer).expect("sound").expect("there");
+        assert_eq!((block.commit, block.len), (5, bytes.len()));
         assert_eq!((block.previous, block.chain), ([9; 32], chain));
+        assert_eq!((block.facts.archive, block.facts.synced), (3, 4));
+        assert_eq!(Block::claimed_commit(&bytes), Some(5));
         let items = block.items().expect("sound");
         assert_eq!(
             items[0],
@@ -271,24 +330,25 @@ mod tests {
     #[test]
     fn the_bytes_of_a_block_are_frozen() {
         let (bytes, _) = sealed();
-        assert_eq!(bytes.len(), 287);
+        assert_eq!(bytes.len(), 275);
         assert_eq!(
             blake3::hash(&bytes).to_hex().as_str(),
-            "6a56bd2c6a8e7a596a72de0e24af0d10f265b915131c8b4836b196c55b773157"
+            "fe4571f58bfacb2dc425ea1df4db2d7289461e916eea226a9390c8662cb116e7"
         );
     }
 
     #[test]
-    fn no_flipped_bit_and_no_other_number_passes_the_chain() {
+    fn no_flipped_bit_and_no_cut_passes_the_chain() {
         let (bytes, _) = sealed();
-        assert!(Block::open(6, bytes.clone().into()).is_err());
         for at in 0..bytes.len() {
             let mut flipped = bytes.clone();
             flipped[at] ^= 4;
-            assert!(Block::open(5, flipped.into()).is_err(), "byte {at}");
+            assert!(Block::read(&flipped).is_err(), "byte {at}");
         }
-        for len in 0..bytes.len() {
-            assert!(Block::open(5, bytes[..len].to_vec().into()).is_err());
+        for len in 1..bytes.len() {
+            assert!(Block::read(&bytes[..len]).is_err(), "{len} bytes");
         }
+        assert!(Block::read(&[]).expect("nothing there").is_none());
+        assert!(Block::read(&[0; 600]).expect("nothing there").is_none());
     }
 }

@@ -70,6 +70,15 @@ pub(super) fn put_bytes(out: &mut Vec<u8>, bytes: &[u8]) {
     out.extend_from_slice(bytes);
 }
 
+/// Writes one of the engine's own structures behind its length.
+pub(super) fn put_encoded<T: serde::Serialize>(out: &mut Vec<u8>, value: &T) {
+    let at = out.len();
+    out.extend_from_slice(&[0; 4]);
+    crate::codec::encode_into(value, out);
+    let len = u32::try_from(out.len() - at - 4).expect("records are far below 4 GiB");
+    out[at..at + 4].copy_from_slice(&len.to_le_bytes());
+}
+
 /// Spreads a number over 64 bits (the finalizer of splitmix64). Sums of these tell sets
 /// apart that plain sums would not.
 pub(super) fn mix(number: u64) -> u64 {

@@ -3,9 +3,7 @@
 //! Owns the full walk over ended runs and segments. It costs as much as the store is large;
 //! opening never does it. Never writes.
 
-use super::block::Block;
 use super::database::{Database, corrupt};
-use super::keys::{self, Key};
 use super::reads;
 use super::shared::Shared;
 use crate::store::{RunPosition, RunQuery, StoreResult};
@@ -19,7 +17,7 @@ pub(super) fn check(shared: &Shared, database: &Database) -> StoreResult<()> {
             "sled keeps pages in files of their own, which it never syncs",
         ));
     }
-    let before = ended_total(database)?;
+    let before = reads::archive(database)?.ended;
     let mut count = 0;
     for found in reads::ended_runs(database, &RunQuery::default()) {
         let ended = found?;
@@ -31,7 +29,7 @@ pub(super) fn check(shared: &Shared, database: &Database) -> StoreResult<()> {
         reads::segment_frames(database, at, 0, ended.frames, usize::MAX)?;
         count += 1;
     }
-    let after = ended_total(database)?;
+    let after = reads::archive(database)?.ended;
     // Runs may have ended while this was counting.
     if !(before..=after).contains(&count) {
         return Err(corrupt(
@@ -49,20 +47,4 @@ pub(super) fn check(shared: &Shared, database: &Database) -> StoreResult<()> {
         reads::segment_frames(database, at, 0, archived, usize::MAX)?;
     }
     Ok(())
-}
-
-/// Returns how many runs have ended, according to the newest block.
-fn ended_total(database: &Database) -> StoreResult<u64> {
-    loop {
-        let newest = database.name_before(&[keys::BLOCK], &[keys::BLOCK + 1])?;
-        let Some(commit) = newest.as_deref().and_then(keys::block_commit) else {
-            return Err(corrupt("the blocks".to_owned(), "there are none"));
-        };
-        // The committer may have replaced it by a newer one meanwhile.
-        if let Some(record) = database.get(&Key::block(commit))? {
-            let place = format!("block {commit}");
-            let block = Block::open(commit, record).map_err(|wrong| corrupt(place, wrong))?;
-            return Ok(block.totals.ended);
-        }
-    }
 }

@@ -1,59 +1,89 @@
-//! The committer: the one thread that writes.
+//! The committer: the one thread that writes the log.
 //!
 //! Owns group commit. It takes everything that is queued, writes one block, syncs once and
-//! tells everybody; while it syncs, the next group queues up. It also moves journals to
-//! segments beside that, and keeps the high-water mark. After the first error it writes
-//! nothing more.
+//! tells everybody; while it syncs, the next group queues up. It also keeps the high-water
+//! mark, and lets go of everything at the end. It never waits for the database, except to
+//! ask whether the id of a new run is taken. After the first error it writes nothing more.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use super::database::{Database, MAX_UNSYNCED, Write, corrupt, cost};
+use super::archiver::Archiver;
+use super::block::{Chain, Facts};
+use super::database::{Database, corrupt, io_error};
 use super::files::{self, Lock, Mark, MarkFile};
 use super::group::Group;
-use super::keys::{Key, cut};
-use super::ledger::{Ledger, Plan};
-use super::shared::{Op, Phase, Shared, Work};
+use super::log::{self, Log};
+use super::op::Op;
+use super::segment::Archive;
+use super::shared::{Phase, Shared, Spare, Work};
 use crate::store::StoreResult;
 
 /// How often the high-water mark is written at most. What it cannot see is the loss of the
 /// commits since.
 const MARK_EVERY: Duration = Duration::from_secs(1);
 
-/// How long nobody must have asked for anything before the committer tidies up by itself.
-const IDLE_AFTER: Duration = Duration::from_millis(20);
+/// The log's next file is prepared once the present one has this many blocks. A store that
+/// is opened for a look needs none, and large blocks, which fill a file with fewer, gain
+/// nothing from it.
+const SPARE_AFTER: u64 = 64;
+
+/// What the committer begins with.
+#[derive(Debug)]
+pub(super) struct Beginning {
+    pub(super) log: Log,
+    /// The newest commit and its chain value.
+    pub(super) commit: u64,
+    pub(super) chain: Chain,
+    pub(super) archive: Archive,
+    pub(super) mark_file: MarkFile,
+    pub(super) lock: Lock,
+}
 
 /// The committer's own state.
 #[derive(Debug)]
 pub(super) struct Committer {
-    pub(super) shared: Arc<Shared>,
-    pub(super) ledger: Ledger,
-    pub(super) mark_file: MarkFile,
-    pub(super) lock: Lock,
+    shared: Arc<Shared>,
+    log: Log,
+    commit: u64,
+    chain: Chain,
+    group: Group,
+    archiver: Option<JoinHandle<()>>,
+    mark_file: MarkFile,
+    lock: Lock,
     /// The newest synced commit is in the mark file.
     marked: bool,
     marked_at: Instant,
-    /// Bytes handed over since the last sync.
-    unsynced: usize,
+    /// Blocks in the present file, as far as this process wrote them.
+    blocks_in_file: u64,
+    spare_is_ready: bool,
 }
 
 impl Committer {
-    pub(super) fn new(
-        shared: Arc<Shared>,
-        ledger: Ledger,
-        mark_file: MarkFile,
-        lock: Lock,
-    ) -> Self {
-        Self {
+    /// Starts the archiver, and prepares to commit.
+    pub(super) fn new(shared: Arc<Shared>, beginning: Beginning) -> StoreResult<Self> {
+        let archiver = Archiver::new(Arc::clone(&shared), beginning.archive);
+        let archiver = std::thread::Builder::new()
+            .name("workflow-archiver".to_owned())
+            .spawn(move || archiver.run())
+            .map_err(|error| io_error("starting the archiver of", &shared.directory, &error))?;
+        Ok(Self {
             shared,
-            ledger,
-            mark_file,
-            lock,
+            log: beginning.log,
+            commit: beginning.commit,
+            chain: beginning.chain,
+            group: Group::default(),
+            archiver: Some(archiver),
+            mark_file: beginning.mark_file,
+            lock: beginning.lock,
             marked: true,
             marked_at: Instant::now(),
-            unsynced: 0,
-        }
+            blocks_in_file: 0,
+            spare_is_ready: false,
+        })
     }
 
     /// Works until the store is closed, dropped or broken; then lets go of everything.
@@ -64,6 +94,7 @@ impl Committer {
         if let Err(error) = &outcome {
             self.shared.fail(error);
         }
+        self.stop_archiver();
         let Self { shared, lock, .. } = self;
         let closed = shared.take_database().map_or(Ok(()), Database::close);
         drop(lock);
@@ -81,14 +112,13 @@ impl Committer {
     }
 
     fn work(&mut self) -> StoreResult<()> {
+        let mut ops = Vec::new();
         loop {
-            match self.shared.next_work(self.idle_at()) {
-                Work::Commit(ops) => self.commit(ops)?,
-                Work::Idle => self.idle()?,
+            let idle_at = (!self.marked).then(|| self.marked_at + MARK_EVERY);
+            match self.shared.next_work(idle_at, &mut ops) {
+                Work::Commit => self.commit(&mut ops)?,
+                Work::Idle => {}
                 Work::Stop { clean } => return self.stop(clean),
-            }
-            while self.ledger.is_behind() {
-                self.commit(Vec::new())?;
             }
             if !self.marked && self.marked_at.elapsed() >= MARK_EVERY {
                 self.mark()?;
@@ -96,49 +126,42 @@ impl Committer {
         }
     }
 
-    /// Says when there is something to do that nobody asks for.
-    fn idle_at(&self) -> Option<Instant> {
-        if self.ledger.has_idle_work() {
-            return Some(Instant::now() + IDLE_AFTER);
+    fn stop_archiver(&mut self) {
+        self.shared.stop_archiver();
+        if let Some(archiver) = self.archiver.take() {
+            // Its panics were caught and reported; here only its end matters.
+            let _ = archiver.join();
         }
-        (!self.marked).then(|| self.marked_at + MARK_EVERY)
-    }
-
-    fn idle(&mut self) -> StoreResult<()> {
-        if self.ledger.has_idle_work() {
-            self.commit(Vec::new())?;
-        }
-        Ok(())
     }
 
     fn stop(&mut self, clean: bool) -> StoreResult<()> {
+        self.stop_archiver();
+        if !clean || matches!(self.shared.lock().phase, Phase::Failed(_)) {
+            return Ok(());
+        }
         let guard = self.shared.database();
         let Some(database) = guard.as_ref() else {
             return Ok(());
         };
-        if !clean {
-            return Ok(());
-        }
         database.flush()?;
         database.sync()?;
         drop(guard);
         self.mark()?;
+        log::remove_spare(&log::directory(&self.shared.directory))?;
         files::mark_clean(&self.shared.directory)
     }
 
     /// Writes the high-water mark: the newest commit is synced.
     fn mark(&mut self) -> StoreResult<()> {
+        self.sync()?;
         let guard = self.shared.database();
         let Some(database) = guard.as_ref() else {
             return Ok(());
         };
-        if self.unsynced > 0 {
-            database.sync()?;
-            self.unsynced = 0;
-        }
         let mark = Mark {
-            commit: self.ledger.next_commit - 1,
-            chain: self.ledger.chain,
+            commit: self.commit,
+            chain: self.chain,
+            archive: self.shared.archived.load(Ordering::Acquire),
             db_len: database.file_len()?,
         };
         drop(guard);
@@ -148,126 +171,95 @@ impl Committer {
         Ok(())
     }
 
+    fn sync(&mut self) -> StoreResult<()> {
+        self.log.sync()?;
+        self.shared.synced.fetch_max(self.commit, Ordering::AcqRel);
+        Ok(())
+    }
+
     /// Makes one group durable and tells everybody in it.
-    fn commit(&mut self, ops: Vec<Op>) -> StoreResult<()> {
+    fn commit(&mut self, ops: &mut Vec<Op>) -> StoreResult<()> {
         let shared = Arc::clone(&self.shared);
-        let guard = shared.database();
-        let database = guard.as_ref().expect("only this thread takes it away");
-        let nothing_to_write = ops.iter().all(|op| matches!(op, Op::Barrier(_)));
-        let mut group = Group::default();
-        let gathered = group.gather(&shared, database, ops);
-        let written = match gathered {
-            Ok(()) if nothing_to_write && !self.ledger.has_idle_work() => Ok(None),
-            Ok(()) => self.write(database, &mut group).map(Some),
-            Err(error) => Err(error),
-        };
-        match written {
-            Ok(plan) => {
-                if let Some(plan) = plan {
-                    self.publish(&shared, &mut group, plan);
+        let gathered = self.group.gather(&shared, ops);
+        match gathered.and_then(|()| self.write()) {
+            Ok(bytes) => {
+                if let Some(bytes) = bytes {
+                    self.publish(bytes);
                 }
-                for answer in group.answers {
-                    answer.send();
-                }
+                self.group.tell();
                 Ok(())
             }
             Err(error) => {
                 // First nothing more is taken, then those in the group hear why.
                 shared.fail(&error);
-                for answer in group.answers {
-                    answer.fail(error.clone());
-                }
+                self.group.refuse(&error);
                 Err(error)
             }
         }
     }
 
-    /// Writes the group's block, and what is archived with it.
-    fn write(&mut self, database: &Database, group: &mut Group) -> StoreResult<Plan> {
-        let mut plan = self.ledger.plan(&self.shared.lock().table);
-        let commit = self.ledger.next_commit;
-        let items = std::mem::take(&mut group.items);
-        let (block, chain) = items.seal(&self.ledger.chain, commit, &self.ledger.totals);
-        group.info.bytes = block.len();
-        let key = Key::block(commit);
-        let mut early = std::mem::take(&mut plan.segments);
-        let mut last = std::mem::take(&mut plan.atomic);
-        let mut pieces = cut(&block).into_iter();
-        // The first piece says how many there are; a block without it was never finished.
-        let first = pieces.next().expect("there is always a first piece");
-        last.push((key.piece(0), Some(first)));
-        group.info.pieces = 1;
-        for piece in pieces {
-            early.push((key.piece(group.info.pieces), Some(piece)));
-            group.info.pieces += 1;
+    /// Writes the group's block, and returns how long it is. `None` if it needs none.
+    fn write(&mut self) -> StoreResult<Option<usize>> {
+        let synced = self.group.synced;
+        if self.group.changes.is_empty() {
+            if synced {
+                self.sync()?;
+            }
+            return Ok(None);
         }
-        self.hand_over(database, early, last)?;
-        if group.synced {
-            database.sync()?;
-            self.unsynced = 0;
+        let commit = self.commit + 1;
+        let facts = Facts {
+            archive: self.shared.archived.load(Ordering::Acquire),
+            synced: self.shared.synced.load(Ordering::Acquire),
+        };
+        let (block, chain) = self.group.draft.seal(&self.chain, commit, facts);
+        if self.log.wants_next(block.len(), self.spare_is_ready) {
+            let spare = self.shared.take_spare();
+            self.spare_is_ready = false;
+            self.blocks_in_file = 0;
+            self.log.begin_next(commit, spare)?;
+        }
+        self.log.append(block)?;
+        let bytes = block.len();
+        self.commit = commit;
+        self.chain = chain;
+        self.blocks_in_file += 1;
+        if synced {
+            self.sync()?;
             self.marked = false;
         }
-        self.ledger.chain = chain;
-        self.ledger.next_commit += 1;
-        Ok(plan)
-    }
-
-    /// Hands writes to sled: `last` in one batch, `early` with it if there is room.
-    fn hand_over(
-        &mut self,
-        database: &Database,
-        early: Vec<Write>,
-        mut last: Vec<Write>,
-    ) -> StoreResult<()> {
-        let mut bytes: usize = last.iter().map(cost).sum();
-        let mut ahead = Vec::new();
-        let mut ahead_bytes = 0;
-        for write in early {
-            let weight = cost(&write);
-            if bytes + weight <= MAX_UNSYNCED {
-                bytes += weight;
-                last.push(write);
-                continue;
-            }
-            if ahead_bytes + weight > MAX_UNSYNCED {
-                let full = std::mem::take(&mut ahead);
-                self.apply(database, full, ahead_bytes)?;
-                ahead_bytes = 0;
-            }
-            ahead_bytes += weight;
-            ahead.push(write);
-        }
-        if !ahead.is_empty() {
-            self.apply(database, ahead, ahead_bytes)?;
-        }
-        self.apply(database, last, bytes)
-    }
-
-    fn apply(&mut self, database: &Database, writes: Vec<Write>, bytes: usize) -> StoreResult<()> {
-        if self.unsynced + bytes > MAX_UNSYNCED && self.unsynced > 0 {
-            database.sync()?;
-            self.unsynced = 0;
-        }
-        database.apply(writes)?;
-        database.flush()?;
-        self.unsynced += bytes;
-        Ok(())
+        Ok(Some(bytes))
     }
 
     /// Makes a durable commit visible.
-    fn publish(&mut self, shared: &Shared, group: &mut Group, plan: Plan) {
-        let commit = self.ledger.next_commit - 1;
-        let mut state = shared.lock();
-        let table = &mut state.table;
-        Ledger::archived(plan, table);
-        self.ledger.enter(commit, std::mem::take(&mut group.info));
-        for change in group.changes.drain(..) {
-            if let Some(live) = change.apply(table, commit)
-                && live.wants_archiving()
-            {
-                self.ledger.enqueue(live);
+    fn publish(&mut self, bytes: usize) {
+        let mut guard = self.shared.lock();
+        let state = &mut *guard;
+        let ledger = &mut state.ledger;
+        if ledger.enter_block(self.commit, self.log.first(), bytes) {
+            state.log_file = self.log.file().clone();
+        }
+        for change in self.group.changes.drain(..) {
+            let bytes = change.bytes();
+            let Some((live, things)) = change.apply(&mut state.table, self.commit) else {
+                continue;
+            };
+            ledger.count(live.header.run, things);
+            if live.due {
+                ledger.grew(bytes);
+            } else if live.wants_archiving() {
+                ledger.enqueue(live);
             }
         }
-        self.ledger.sweep(table);
+        ledger.sweep(&mut state.table);
+        if self.blocks_in_file == SPARE_AFTER && matches!(state.spare, Spare::None) {
+            state.spare = Spare::Wanted;
+        }
+        self.spare_is_ready = matches!(state.spare, Spare::Ready(_));
+        let wake = state.archiver_has_work();
+        drop(guard);
+        if wake {
+            self.shared.wake_archiver();
+        }
     }
 }

@@ -56,7 +56,7 @@ pub(super) enum Scanned {
         pieces: u16,
     },
     /// Some of its pieces are missing.
-    Broken { name: Vec<u8>, pieces: Vec<u16> },
+    Broken { name: Vec<u8> },
 }
 
 impl Database {
@@ -277,7 +277,7 @@ impl Scan<'_> {
                 record: record.into(),
                 pieces,
             },
-            None => Scanned::Broken { name, pieces },
+            None => Scanned::Broken { name },
         }))
     }
 }
@@ -334,10 +334,7 @@ pub(super) fn io_error(doing: &str, path: &Path, error: &std::io::Error) -> Stor
 pub(super) fn describe(name: &[u8]) -> String {
     let run = || keys::run_of(name).map(|run| run.to_string());
     match name.first() {
-        Some(&keys::BLOCK) => match keys::block_commit(name) {
-            Some(commit) => format!("block {commit}"),
-            None => "the blocks".to_owned(),
-        },
+        Some(&keys::ARCHIVE) => "the archive's record".to_owned(),
         Some(&keys::SEGMENT) => match keys::segment_of(name) {
             Some((run, seq)) => format!("the segment of {run} at record {seq}"),
             None => "the segments".to_owned(),

@@ -30,8 +30,8 @@ const NAME: &str = "workflow-runtime store, format ";
 /// tear the other.
 const SLOT: usize = 512;
 
-/// Bytes of a slot that mean something: number, length, chain, check.
-const SLOT_USED: usize = 8 + 8 + 32 + 16;
+/// Bytes of a slot that mean something: number, archive, length, chain, check.
+const SLOT_USED: usize = 8 + 8 + 8 + 32 + 16;
 
 /// What is at a path.
 #[derive(Debug, PartialEq, Eq)]
@@ -216,6 +216,8 @@ pub(super) fn write_format(directory: &Path) -> StoreResult<()> {
 pub(super) struct Mark {
     pub(super) commit: u64,
     pub(super) chain: Chain,
+    /// The newest archive that was known to be synced.
+    pub(super) archive: u64,
     /// How long sled's file was.
     pub(super) db_len: u64,
 }
@@ -239,7 +241,7 @@ impl MarkFile {
             Err(error) => return Err(io_error("reading", &path, &error)),
         }
         let newest = bytes.chunks(SLOT).filter_map(Mark::decode);
-        let newest = newest.max_by_key(|mark| mark.commit);
+        let newest = newest.max_by_key(|mark| (mark.commit, mark.archive));
         newest.map(Some).ok_or_else(|| {
             corrupt(
                 path.display().to_string(),
@@ -257,10 +259,10 @@ impl MarkFile {
         let mut first = [0; SLOT];
         let mut second = [0; SLOT];
         let _ = file.seek(SeekFrom::Start(0)).map_err(failed)?;
-        let commit_in = |slot: &[u8]| Mark::decode(slot).map(|mark| mark.commit);
+        let age = |slot: &[u8]| Mark::decode(slot).map(|mark| (mark.commit, mark.archive));
         let _ = file.read(&mut first).map_err(failed)?;
         let _ = file.read(&mut second).map_err(failed)?;
-        let next_slot = u64::from(commit_in(&first) > commit_in(&second));
+        let next_slot = u64::from(age(&first) > age(&second));
         Ok(Self {
             file,
             path,
@@ -285,6 +287,7 @@ impl Mark {
     fn encode(&self) -> Vec<u8> {
         let mut slot = Vec::with_capacity(SLOT);
         slot.extend_from_slice(&self.commit.to_le_bytes());
+        slot.extend_from_slice(&self.archive.to_le_bytes());
         slot.extend_from_slice(&self.db_len.to_le_bytes());
         slot.extend_from_slice(&self.chain);
         let check = blake3::hash(&slot);
@@ -301,11 +304,13 @@ impl Mark {
         }
         let mut reader = Reader::new(body);
         let commit = reader.u64().ok()?;
+        let archive = reader.u64().ok()?;
         let db_len = reader.u64().ok()?;
         let chain = reader.array().ok()?;
         Some(Self {
             commit,
             chain,
+            archive,
             db_len,
         })
     }

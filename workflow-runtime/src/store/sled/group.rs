@@ -3,38 +3,41 @@
 //! Owns what a group commit is about. Never writes and never waits; it asks the database
 //! only whether an id is taken.
 
-use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 
-use super::block::Items;
-use super::database::Database;
-use super::ledger::BlockInfo;
+use super::block::Draft;
+use super::op::{Op, Reply};
 use super::reads;
-use super::shared::{Op, Reply, Shared};
+use super::shared::Shared;
 use super::table::{Live, Table};
+use crate::id_map::IdMap;
 use crate::ids::RunId;
 use crate::store::{
     Append, Creation, Durability, Epoch, NewRun, RunHeader, RunState, StoreError, StoreResult,
 };
 
+/// How many bytes of a block's buffer are kept for the next one.
+const KEPT_BUFFER: usize = 4 * 1024 * 1024;
+
 /// What is told to whom once a commit is durable.
-pub(super) enum Answer {
+#[derive(Debug)]
+enum Answer {
     Done(Reply<()>),
     Creation(Reply<Creation>, Creation),
 }
 
-/// One commit in the making.
-#[derive(Default)]
+/// One commit in the making; its buffers are used again for the next.
+#[derive(Debug, Default)]
 pub(super) struct Group {
-    pub(super) items: Items,
-    pub(super) answers: Vec<Answer>,
+    pub(super) draft: Draft,
     pub(super) changes: Vec<Change>,
-    pub(super) info: BlockInfo,
     pub(super) synced: bool,
-    created: HashMap<RunId, RunHeader>,
+    answers: Vec<Answer>,
+    created: IdMap<RunId, RunHeader>,
 }
 
 /// A change of the table, made visible once the commit is durable.
+#[derive(Debug)]
 pub(super) enum Change {
     Created(RunHeader, bytes::Bytes),
     Appended(Append),
@@ -43,17 +46,16 @@ pub(super) enum Change {
 
 impl Group {
     /// Turns what was queued into items and answers.
-    pub(super) fn gather(
-        &mut self,
-        shared: &Shared,
-        database: &Database,
-        ops: Vec<Op>,
-    ) -> StoreResult<()> {
+    pub(super) fn gather(&mut self, shared: &Shared, ops: &mut Vec<Op>) -> StoreResult<()> {
+        self.draft.clear(KEPT_BUFFER);
+        self.changes.clear();
+        self.created.clear();
+        self.synced = false;
         let mut failed = None;
-        for op in ops {
+        for op in ops.drain(..) {
             self.synced |= op.durability() == Durability::Synced;
             match op {
-                Op::Create(run, reply) => match self.create(shared, database, &run) {
+                Op::Create(run, reply) => match self.create(shared, run) {
                     Ok(creation) => self.answers.push(Answer::Creation(reply, creation)),
                     Err(error) => {
                         // The group fails as a whole, and this call with it.
@@ -62,15 +64,13 @@ impl Group {
                     }
                 },
                 Op::Append(append, reply) => {
-                    self.items
+                    self.draft
                         .appended(append.run, append.first_seq, &append.frames, append.end);
-                    self.count(append.run, append.frames.len());
                     self.changes.push(Change::Appended(append));
                     self.answers.push(Answer::Done(reply));
                 }
                 Op::Park(run, parking, reply) => {
-                    self.items.parked(run, parking.as_ref());
-                    self.count(run, 1);
+                    self.draft.parked(run, parking.as_ref());
                     let state = parking.map_or(RunState::Active, RunState::Parked);
                     self.changes.push(Change::Parked(run, state));
                     self.answers.push(Answer::Done(reply));
@@ -82,79 +82,88 @@ impl Group {
     }
 
     /// Adds a creation, unless the id is taken: in memory, in this group, or long ago.
-    fn create(
-        &mut self,
-        shared: &Shared,
-        database: &Database,
-        run: &NewRun,
-    ) -> StoreResult<Creation> {
+    fn create(&mut self, shared: &Shared, run: NewRun) -> StoreResult<Creation> {
         let id = run.header.run;
         let exists = |header: RunHeader| Ok(Creation::Exists(Box::new(header)));
         if let Some(live) = shared.lock().table.runs.get(&id) {
             return exists(live.header.clone());
         }
+        let guard = shared.database();
+        let database = guard.as_ref().expect("only the committer takes it away");
         if let Some(ended) = reads::ended_run(database, id)? {
             return exists(ended.header);
         }
+        drop(guard);
         match self.created.entry(id) {
             Entry::Occupied(taken) => return exists(taken.get().clone()),
             Entry::Vacant(free) => {
                 free.insert(run.header.clone());
             }
         }
-        self.items.created(&run.header, &run.first);
-        self.count(id, 1);
-        self.changes
-            .push(Change::Created(run.header.clone(), run.first.clone()));
+        self.draft.created(&run.header, &run.first);
+        self.changes.push(Change::Created(run.header, run.first));
         Ok(Creation::Created(Epoch::FIRST))
     }
 
-    /// Counts what the block holds of a run.
-    fn count(&mut self, run: RunId, things: usize) {
-        let things = u32::try_from(things).expect("an append has few frames");
-        self.info.live += things;
-        self.info.total += things;
-        if self.info.runs.last() != Some(&run) {
-            self.info.runs.push(run);
+    /// Tells everybody in the group that it is durable.
+    pub(super) fn tell(&mut self) {
+        for answer in self.answers.drain(..) {
+            answer.send();
+        }
+    }
+
+    /// Tells everybody in the group that it failed.
+    pub(super) fn refuse(&mut self, error: &StoreError) {
+        for answer in self.answers.drain(..) {
+            answer.fail(error.clone());
         }
     }
 }
 
 impl Change {
-    /// Applies the change and returns the run.
-    pub(super) fn apply(self, table: &mut Table, commit: u64) -> Option<&mut Live> {
-        let run = match self {
+    /// Returns how many bytes of frames it brings.
+    pub(super) fn bytes(&self) -> usize {
+        match self {
+            Self::Created(_, first) => first.len(),
+            Self::Appended(append) => append.frames.iter().map(bytes::Bytes::len).sum(),
+            Self::Parked(..) => 0,
+        }
+    }
+
+    /// Applies the change. Returns the run and how many frames and parkings it got.
+    pub(super) fn apply(self, table: &mut Table, commit: u64) -> Option<(&mut Live, usize)> {
+        match self {
             Self::Created(header, first) => {
                 let run = header.run;
                 let mut live = Live::new(header);
                 live.next_seq = 1;
                 live.push(first, commit);
                 table.insert(live);
-                run
+                Some((table.runs.get_mut(&run)?, 1))
             }
             Self::Appended(append) => {
                 let live = table.runs.get_mut(&append.run)?;
+                let frames = append.frames.len();
                 for frame in append.frames {
                     live.push(frame, commit);
                 }
                 if let Some(end) = append.end {
                     live.header.state = RunState::Ended(end);
                 }
-                append.run
+                Some((live, frames))
             }
             Self::Parked(run, state) => {
                 let live = table.runs.get_mut(&run)?;
                 live.header.state = state;
                 live.parked_in.push(commit);
-                run
+                Some((live, 1))
             }
-        };
-        table.runs.get_mut(&run)
+        }
     }
 }
 
 impl Answer {
-    pub(super) fn send(self) {
+    fn send(self) {
         // Whoever dropped the future does not want to know.
         let _ = match self {
             Self::Done(reply) => reply.send(Ok(())).is_err(),
@@ -162,7 +171,7 @@ impl Answer {
         };
     }
 
-    pub(super) fn fail(self, error: StoreError) {
+    fn fail(self, error: StoreError) {
         let _ = match self {
             Self::Done(reply) => reply.send(Err(error)).is_err(),
             Self::Creation(reply, _) => reply.send(Err(error)).is_err(),

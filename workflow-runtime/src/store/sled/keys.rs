@@ -7,8 +7,8 @@ use crate::clock::Timestamp;
 use crate::ids::RunId;
 use crate::store::RunPosition;
 
-/// Blocks of the write-ahead log: commit number.
-pub(super) const BLOCK: u8 = b'b';
+/// What the newest archive left: one record.
+pub(super) const ARCHIVE: u8 = b'a';
 /// Segments of journals: creation time, run, first sequence number. The time comes first so
 /// that runs of one age lie together: archiving under random ids alone would touch a cold
 /// page for every run.
@@ -47,8 +47,8 @@ impl Key {
         Self(key)
     }
 
-    pub(super) fn block(commit: u64) -> Self {
-        Self::new(BLOCK, &[&commit.to_be_bytes()])
+    pub(super) fn archive() -> Self {
+        Self::new(ARCHIVE, &[])
     }
 
     pub(super) fn segment(at: RunPosition, first_seq: u64) -> Self {
@@ -93,12 +93,6 @@ impl Key {
 pub(super) fn split_piece(key: &[u8]) -> Option<(&[u8], u16)> {
     let (name, piece) = key.split_last_chunk::<PIECE_LEN>()?;
     Some((name, u16::from_be_bytes(*piece)))
-}
-
-/// Reads the commit number of a block key without its piece number.
-pub(super) fn block_commit(name: &[u8]) -> Option<u64> {
-    let number = name.strip_prefix(&[BLOCK])?;
-    Some(u64::from_be_bytes(number.try_into().ok()?))
 }
 
 /// Reads the run of a `r` or `l` key without its piece number.
@@ -182,10 +176,9 @@ mod tests {
         let full = Key::segment(place, 258).piece(3);
         let (name, piece) = split_piece(&full).expect("a key");
         assert_eq!((segment_of(name), piece), (Some((run, 258)), 3));
-        let full = Key::block(77).piece(1);
-        let (name, _) = split_piece(&full).expect("a key");
-        assert_eq!(block_commit(name), Some(77));
         assert!(full.len() < 64);
+        let full = Key::archive().piece(0);
+        assert_eq!(split_piece(&full), Some((&[ARCHIVE][..], 0)));
         assert_eq!(run_of(Key::live(run).as_bytes()), Some(run));
         assert_eq!(position_of(Key::header(place).as_bytes()), Some(place));
     }

@@ -1,281 +1,317 @@
-//! The ledger of blocks: which are on the disk, what of them is still needed, and what is
-//! to be moved into segments so that they can go.
+//! The ledger of the log: what of which file is still needed, and which runs are in line
+//! to be archived so that files can go.
 //!
-//! Owns the committer's bookkeeping and the plan of what to archive with the next commit.
-//! Never touches the database: it says what to write, the committer writes it.
+//! Owns the bookkeeping that committer and archiver share, behind the store's lock. Never
+//! touches a file or the database: it says what is to be moved, the archiver moves it.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::VecDeque;
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 
-use super::block::{Chain, Totals};
-use super::database::{Write, cost};
-use super::keys::{Key, cut};
-use super::segment::{EndedRun, LiveRun, live_member, pack};
 use super::table::{Live, LiveEntry, Table};
 use crate::ids::RunId;
+use crate::store::RunHeader;
 
-/// Blocks beyond this number have what is live in them moved to segments, oldest first:
-/// opening reads all blocks, and one long run must not pin them.
-const MAX_BLOCKS: usize = 4_096;
-
-/// The same for the bytes of all blocks together.
-const MAX_LOG_BYTES: usize = 16 * 1024 * 1024;
-
-/// A block is emptied once less than one part in this many of it is live.
-const LIVE_PART: u32 = 4;
-
-/// How many bytes one commit archives and drops beside its own block: what must change in
-/// one batch has to stay below what may be unsynced.
-const ARCHIVE_BUDGET: usize = 384 * 1024;
+/// With more bytes than this in the log, what is live in its oldest file moves to
+/// segments: opening reads all of the log, and one long run must not pin it.
+const MAX_LOG_BYTES: u64 = 16 * 1024 * 1024;
 
 /// With more runs than this in line to be archived, new commits wait: what is in line is
 /// memory, and work for the next open.
 const MAX_DUE: usize = 4_096;
 
-/// How many old blocks one commit sweeps: more than it adds.
-const SWEPT_PER_COMMIT: usize = 8;
+/// How many runs of an old file one commit puts in line: more than it adds.
+const SWEPT_PER_COMMIT: usize = 2_048;
 
-/// How many dead blocks are left alone while nothing else happens.
-const IDLE_DEAD_BLOCKS: usize = 16;
+/// An archive is made once this many runs are in line: its syncs cost the same for one.
+const ENOUGH_RUNS: usize = 64;
 
-/// What the ledger knows of a block.
-#[derive(Debug, Default)]
-pub(super) struct BlockInfo {
-    /// How many pieces it has in the database.
-    pub(super) pieces: u16,
-    pub(super) bytes: usize,
+/// The same for the bytes of their frames.
+const ENOUGH_BYTES: usize = 256 * 1024;
+
+/// An archive is made, however small, once nothing was committed for this long.
+const IDLE_AFTER: Duration = Duration::from_millis(20);
+
+/// An archive is made, however small, once something was in line for this long.
+const WAIT_AT_MOST: Duration = Duration::from_secs(1);
+
+/// How many bytes of frames and headers one archive moves: what must change in one batch
+/// has to stay below what may be unsynced.
+const ARCHIVE_BUDGET: usize = 384 * 1024;
+
+/// What a run in an archive costs beside its frames: keys, headers, lengths.
+const RUN_COST: usize = 512;
+
+/// What the ledger knows of a file of the log.
+#[derive(Debug)]
+struct FileInfo {
+    /// The commit it begins with.
+    first: u64,
+    bytes: u64,
     /// How many of its frames and parkings are in no segment or `l` entry yet.
-    pub(super) live: u32,
-    /// How many it had.
-    pub(super) total: u32,
-    /// The runs it tells of.
-    pub(super) runs: Vec<RunId>,
-    /// Whether its runs are in line to be archived.
-    pub(super) swept: bool,
+    live: u64,
+    /// The runs it tells of that were not put in line because of its age.
+    runs: Vec<RunId>,
 }
 
-/// What the committer knows of the log.
-#[derive(Debug, Default)]
+/// What committer and archiver know of the log.
+#[derive(Debug)]
 pub(super) struct Ledger {
-    pub(super) next_commit: u64,
-    pub(super) chain: Chain,
-    pub(super) totals: Totals,
-    blocks: BTreeMap<u64, BlockInfo>,
-    log_bytes: usize,
+    /// The newest commit that is in the table.
+    commit: u64,
+    committed_at: Instant,
+    files: VecDeque<FileInfo>,
+    bytes: u64,
     due: VecDeque<RunId>,
-    /// Blocks with nothing live in them.
-    dead: Vec<u64>,
-    /// Runs in blocks that should be emptied, with the block.
-    to_empty: Vec<(u64, Vec<RunId>)>,
-    /// Blocks before this one were emptied because of their age.
-    swept_to: u64,
+    /// About how many bytes of frames are in line.
+    due_bytes: usize,
+    due_since: Instant,
+    /// Runs that need something before this commit are put in line because of its age.
+    sweeping_to: u64,
 }
 
-/// What the next commit archives.
-#[derive(Debug, Default)]
-pub(super) struct Plan {
-    /// Segments: they may be written before the rest, and twice.
-    pub(super) segments: Vec<Write>,
-    /// All that must change in one batch with the block.
-    pub(super) atomic: Vec<Write>,
-    moved: Vec<Moved>,
+/// What one archive moves.
+#[derive(Debug)]
+pub(super) struct Batch {
+    pub(super) moving: Vec<Moving>,
+    /// The newest commit of which the batch knows.
+    pub(super) as_of: u64,
+    /// The file, by its first commit, from which on the log is needed after it.
+    pub(super) log_from: u64,
 }
 
 /// One run whose frames move to segments.
 #[derive(Debug)]
-struct Moved {
-    run: RunId,
-    frames: usize,
+pub(super) struct Moving {
+    pub(super) header: RunHeader,
+    pub(super) ended: bool,
+    /// How many frames are in segments already.
+    pub(super) archived: u64,
+    /// The frames to be moved.
+    pub(super) frames: Vec<Bytes>,
     parkings: usize,
-    /// Its new `l` entry; `None` if it has ended.
-    entry: Option<LiveEntry>,
+    /// Its `l` entry: before the archive the old one, after it the new one.
+    pub(super) entry: Option<LiveEntry>,
+}
+
+/// What an archive made superfluous.
+#[derive(Debug, Default)]
+pub(super) struct Gone {
+    /// Files of the log, by their first commits.
+    pub(super) files: Vec<u64>,
+    /// Runs that left the table: freed by whoever gets this, outside the lock.
+    #[expect(clippy::vec_box, reason = "they come boxed, and are only to be freed")]
+    runs: Vec<Box<Live>>,
+}
+
+/// When the archiver has something to do.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Due {
+    Now,
+    At(Instant),
+    Never,
 }
 
 impl Ledger {
-    /// Enters a block that is on the disk.
-    pub(super) fn enter(&mut self, commit: u64, info: BlockInfo) {
-        self.log_bytes += info.bytes;
-        if info.live == 0 {
-            self.dead.push(commit);
+    /// Begins with a log whose newest commit is this one.
+    pub(super) fn new(commit: u64) -> Self {
+        let now = Instant::now();
+        Self {
+            commit,
+            committed_at: now,
+            files: VecDeque::new(),
+            bytes: 0,
+            due: VecDeque::new(),
+            due_bytes: 0,
+            due_since: now,
+            sweeping_to: 0,
         }
-        self.blocks.insert(commit, info);
+    }
+
+    /// Returns the newest commit that is in the table.
+    pub(super) fn commit(&self) -> u64 {
+        self.commit
+    }
+
+    /// Enters a file, newer than all before.
+    pub(super) fn enter_file(&mut self, first: u64) {
+        self.files.push_back(FileInfo {
+            first,
+            bytes: 0,
+            live: 0,
+            runs: Vec::new(),
+        });
+    }
+
+    /// Enters a block of the newest file, and says whether the file is a new one.
+    pub(super) fn enter_block(&mut self, commit: u64, first: u64, bytes: usize) -> bool {
+        let is_new = self.files.back().is_none_or(|file| file.first != first);
+        if is_new {
+            self.enter_file(first);
+        }
+        self.commit = commit;
+        self.committed_at = Instant::now();
+        self.bytes += bytes as u64;
+        self.newest().bytes += bytes as u64;
+        is_new
+    }
+
+    /// Counts what the newest file holds of a run.
+    pub(super) fn count(&mut self, run: RunId, things: usize) {
+        let file = self.newest();
+        file.live += things as u64;
+        if file.runs.last() != Some(&run) {
+            file.runs.push(run);
+        }
+    }
+
+    fn newest(&mut self) -> &mut FileInfo {
+        self.files.back_mut().expect("there always is a file")
     }
 
     /// Puts a run in line to be archived.
     pub(super) fn enqueue(&mut self, live: &mut Live) {
-        if !live.due {
-            live.due = true;
-            self.due.push_back(live.header.run);
+        if live.due {
+            return;
         }
+        live.due = true;
+        if self.due.is_empty() {
+            self.due_since = Instant::now();
+        }
+        self.due_bytes += live.tail_bytes;
+        self.due.push_back(live.header.run);
     }
 
-    /// Says whether there is something to do when nobody asks for anything.
-    pub(super) fn has_idle_work(&self) -> bool {
-        !self.due.is_empty() || self.dead.len() > IDLE_DEAD_BLOCKS
+    /// Counts bytes that a run in line got since.
+    pub(super) fn grew(&mut self, bytes: usize) {
+        self.due_bytes += bytes;
     }
 
     /// Says whether so much waits to be archived that commits must wait for it.
     pub(super) fn is_behind(&self) -> bool {
-        self.due.len() > MAX_DUE || (self.log_bytes > 2 * MAX_LOG_BYTES && self.has_idle_work())
+        self.due.len() > MAX_DUE || (self.bytes > 2 * MAX_LOG_BYTES && self.has_work())
     }
 
-    /// Plans what the next commit archives and drops. The totals are those after it.
-    pub(super) fn plan(&mut self, table: &Table) -> Plan {
-        let mut plan = Plan::default();
-        let as_of = self.next_commit.saturating_sub(1);
-        let mut spent = 0;
-        // What is dead goes first: archiving makes more of it.
-        while spent < ARCHIVE_BUDGET {
-            let Some(commit) = self.dead.pop() else {
-                break;
-            };
-            let info = self
-                .blocks
-                .remove(&commit)
-                .expect("a dead block is entered");
-            self.log_bytes -= info.bytes;
-            self.totals.blocks.remove(commit);
-            let key = Key::block(commit);
-            for number in 0..info.pieces {
-                let removal = (key.piece(number), None);
-                spent += cost(&removal);
-                plan.atomic.push(removal);
-            }
+    fn has_work(&self) -> bool {
+        let oldest_is_dead = self.files.len() > 1 && self.files[0].live == 0;
+        oldest_is_dead || !self.due.is_empty()
+    }
+
+    /// Says when the next archive is to be made.
+    pub(super) fn due(&self) -> Due {
+        if !self.has_work() {
+            return Due::Never;
         }
+        let enough = self.due.len() >= ENOUGH_RUNS || self.due_bytes >= ENOUGH_BYTES;
+        if enough || self.is_behind() {
+            return Due::Now;
+        }
+        let idle = self.committed_at + IDLE_AFTER;
+        let at = idle.min(self.due_since + WAIT_AT_MOST);
+        if at <= Instant::now() {
+            Due::Now
+        } else {
+            Due::At(at)
+        }
+    }
+
+    /// Takes what the next archive moves. Nothing is encoded here: this is under the lock.
+    pub(super) fn take(&mut self, table: &Table) -> Batch {
+        let mut moving = Vec::new();
+        let mut spent = 0;
         while spent < ARCHIVE_BUDGET {
             let Some(run) = self.due.pop_front() else {
+                self.due_bytes = 0;
                 break;
             };
-            // A run that ended and was archived meanwhile is in nobody's way.
-            if let Some(live) = table.runs.get(&run) {
-                spent += self.archive(live, as_of, &mut plan);
+            let live = table.runs.get(&run).expect("a run in line is in the table");
+            spent += live.tail_bytes + RUN_COST;
+            self.due_bytes = self.due_bytes.saturating_sub(live.tail_bytes);
+            for frame in &live.tail {
+                self.release(frame.commit);
             }
-        }
-        self.totals.blocks.add(self.next_commit);
-        plan
-    }
-
-    /// Moves all committed frames of one run to segments.
-    fn archive(&mut self, live: &Live, as_of: u64, plan: &mut Plan) -> usize {
-        let run = live.header.run;
-        let before = (plan.segments.len(), plan.atomic.len());
-        let frames: Vec<Bytes> = live.tail.iter().map(|frame| frame.bytes.clone()).collect();
-        let archived = live.archived + frames.len() as u64;
-        for (key, record) in pack(live.header.position(), live.archived, &frames) {
-            put(&mut plan.segments, &key, &record);
-        }
-        if let Some(old) = live.entry {
-            self.totals
-                .live
-                .remove(live_member(run, old.as_of, old.archived));
-        }
-        let mut entry = None;
-        let mut pieces = 0;
-        if live.ended() {
-            self.totals.ended += 1;
-            let ended = EndedRun::encode(&live.header, archived);
-            put(
-                &mut plan.atomic,
-                &Key::header(live.header.position()),
-                &ended,
-            );
-            let created = live.header.created_at.as_micros().to_le_bytes();
-            put(&mut plan.atomic, &Key::run(run), &created);
-        } else {
-            self.totals.live.add(live_member(run, as_of, archived));
-            let record = LiveRun::encode(&live.header, as_of, archived);
-            pieces = put(&mut plan.atomic, &Key::live(run), &record);
-            entry = Some(LiveEntry {
-                as_of,
-                archived,
-                pieces,
+            for commit in &live.parked_in {
+                self.release(*commit);
+            }
+            moving.push(Moving {
+                header: live.header.clone(),
+                ended: live.ended(),
+                archived: live.archived,
+                frames: live.tail.iter().map(|frame| frame.bytes.clone()).collect(),
+                parkings: live.parked_in.len(),
+                entry: live.entry,
             });
         }
-        for number in pieces..live.entry.map_or(0, |old| old.pieces) {
-            plan.atomic.push((Key::live(run).piece(number), None));
+        self.due_since = Instant::now();
+        let newest = self.files.len() - 1;
+        let needed = self.files.iter().position(|file| file.live > 0);
+        Batch {
+            moving,
+            as_of: self.commit,
+            log_from: self.files[needed.unwrap_or(newest).min(newest)].first,
         }
-        for frame in &live.tail {
-            self.release(frame.commit);
-        }
-        for commit in &live.parked_in {
-            self.release(*commit);
-        }
-        plan.moved.push(Moved {
-            run,
-            frames: live.tail.len(),
-            parkings: live.parked_in.len(),
-            entry,
-        });
-        let segments = plan.segments[before.0..].iter();
-        segments.chain(&plan.atomic[before.1..]).map(cost).sum()
     }
 
     fn release(&mut self, commit: u64) {
-        let info = self
-            .blocks
-            .get_mut(&commit)
-            .expect("a block with something live in it is never dropped");
-        info.live -= 1;
-        if info.live == 0 {
-            self.dead.push(commit);
-        } else if info.live < info.total / LIVE_PART && !info.swept {
-            info.swept = true;
-            let runs = std::mem::take(&mut info.runs);
-            self.to_empty.push((commit, runs));
-        }
+        let file = self.files.partition_point(|file| file.first <= commit) - 1;
+        self.files[file].live -= 1;
     }
 
-    /// Makes the plan's outcome visible in the table, after it was written.
-    pub(super) fn archived(plan: Plan, table: &mut Table) {
-        for moved in plan.moved {
-            if moved.entry.is_none() {
-                table.remove(moved.run);
+    /// Makes an archive visible that is on the disk.
+    pub(super) fn archived(&mut self, batch: Batch, table: &mut Table) -> Gone {
+        let mut gone = Gone::default();
+        for moved in batch.moving {
+            let run = moved.header.run;
+            if moved.ended {
+                gone.runs.extend(table.remove(run));
                 continue;
             }
             let live = table
                 .runs
-                .get_mut(&moved.run)
+                .get_mut(&run)
                 .expect("a run leaves the table only here");
             live.due = false;
             live.entry = moved.entry;
-            live.archived += moved.frames as u64;
-            live.tail.drain(..moved.frames);
+            live.archived += moved.frames.len() as u64;
+            live.tail.drain(..moved.frames.len());
+            live.tail.shrink_to_fit();
             live.tail_bytes = live.tail.iter().map(|frame| frame.bytes.len()).sum();
             live.parked_in.drain(..moved.parkings);
-        }
-    }
-
-    /// Puts the runs of blocks that are old or hardly live in line to be archived.
-    pub(super) fn sweep(&mut self, table: &mut Table) {
-        let too_many = self.blocks.len() > MAX_BLOCKS || self.log_bytes > MAX_LOG_BYTES;
-        if too_many {
-            let newest = self.next_commit.saturating_sub(1);
-            let oldest = self.blocks.range_mut(self.swept_to..newest);
-            for (commit, info) in oldest.take(SWEPT_PER_COMMIT) {
-                self.swept_to = commit + 1;
-                info.swept = true;
-                let runs = std::mem::take(&mut info.runs);
-                self.to_empty.push((*commit, runs));
+            // It went on while it was moved.
+            if live.wants_archiving() || live.needs_before(self.sweeping_to) {
+                self.enqueue(live);
             }
         }
-        for (commit, runs) in std::mem::take(&mut self.to_empty) {
-            for run in runs {
+        while self.files[0].first < batch.log_from {
+            let file = self.files.pop_front().expect("it was just looked at");
+            self.bytes -= file.bytes;
+            gone.files.push(file.first);
+        }
+        gone
+    }
+
+    /// Puts runs of the oldest file in line to be archived if the log is too long.
+    pub(super) fn sweep(&mut self, table: &mut Table) {
+        let mut left = SWEPT_PER_COMMIT.min(MAX_DUE.saturating_sub(self.due.len()));
+        let mut unswept = self.bytes;
+        for index in 0..self.files.len() - 1 {
+            if unswept <= MAX_LOG_BYTES {
+                return;
+            }
+            unswept -= self.files[index].bytes;
+            let end = self.files[index + 1].first;
+            self.sweeping_to = self.sweeping_to.max(end);
+            while let Some(run) = self.files[index].runs.pop() {
                 match table.runs.get_mut(&run) {
-                    Some(live) if live.needs(commit) => self.enqueue(live),
+                    Some(live) if live.needs_before(end) => self.enqueue(live),
                     _ => {}
+                }
+                left = left.saturating_sub(1);
+                if left == 0 {
+                    return;
                 }
             }
         }
     }
-}
-
-/// Adds the pieces of a record to some writes, and returns how many there are.
-pub(super) fn put(writes: &mut Vec<Write>, key: &Key, record: &[u8]) -> u16 {
-    let mut count = 0;
-    for piece in cut(record) {
-        writes.push((key.piece(count), Some(piece)));
-        count += 1;
-    }
-    count
 }

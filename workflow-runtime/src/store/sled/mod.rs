@@ -1,15 +1,16 @@
-//! The embedded store: a directory on a local disk, kept by sled.
+//! The embedded store: a directory on a local disk, with a log of our own in front of sled.
 //!
 //! The only module that names sled. The store is a write-ahead log of *blocks* (one per
-//! group commit), a table of live runs in memory, and *segments* for what left memory; see
-//! `docs/store-format.md` for every byte. sled keeps the keys sorted and the batches
-//! atomic; whether bytes are on the disk, and whether they are all there, is checked here,
-//! because sled 0.34 promises neither.
+//! group commit) in plain files, a table of live runs in memory, and *segments* in sled for
+//! what left memory; see `docs/store-format.md` for every byte. sled keeps the keys sorted
+//! and the batches atomic; whether bytes are on the disk, and whether they are all there, is
+//! checked here, because sled 0.34 promises neither. sled is not on the path of a commit.
 //!
 //! Data flows through the files in this order: `shared` (queue, table) → `committer`,
-//! `group` → `block`, `ledger`, `segment` → `keys` → `database`; opening goes `open` → `files` →
-//! `recover`, reading goes `view` → `reads`.
+//! `group` → `block` → `log`; from there `ledger` → `archiver`, `plan` → `segment`, `keys` →
+//! `database`. Opening goes `open` → `files` → `recover` → `scan`, reading goes `view` → `reads`.
 
+mod archiver;
 mod block;
 mod bytes;
 mod check;
@@ -20,9 +21,13 @@ mod group;
 mod keepsake;
 mod keys;
 mod ledger;
+mod log;
+mod op;
 mod open;
+mod plan;
 mod reads;
 mod recover;
+mod scan;
 mod segment;
 mod shared;
 mod table;
@@ -39,7 +44,8 @@ use ::bytes::Bytes;
 use tokio::sync::oneshot;
 
 use self::database::Settings;
-use self::shared::{Op, Phase, Shared};
+use self::op::Op;
+use self::shared::{Phase, Shared};
 use self::view::Snapshot;
 use super::{
     Append, BoxFuture, Claim, Creation, Epoch, NewRun, Parking, RunHeader, RunQuery, Store,
@@ -54,7 +60,7 @@ const DEFAULT_CACHE_BYTES: u64 = 64 * 1024 * 1024;
 /// The most bytes of one append or creation. The engine's own limits are far below.
 const MAX_APPEND_BYTES: usize = 64 * 1024 * 1024;
 
-// A group of one such write and all that still goes with it fits into one block.
+// Whatever was taken for the log fits into a record of the database later on.
 const _: () = assert!(2 * MAX_APPEND_BYTES < keys::MAX_RECORD);
 
 /// How to open a [`SledStore`].

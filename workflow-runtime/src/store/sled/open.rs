@@ -10,15 +10,19 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use super::block::Items;
-use super::committer::Committer;
+use super::block::{Draft, Facts, GENESIS};
+use super::committer::{Beginning, Committer};
 use super::database::{Database, Settings, corrupt, io_error};
 use super::files::{self, Lock, Mark, MarkFile, Place};
 use super::keepsake::{self, Keepsake};
 use super::keys::Key;
-use super::ledger::{BlockInfo, Ledger, put};
-use super::recover::{Recovered, recover};
+use super::ledger::Ledger;
+use super::log::{self, Log};
+use super::plan::put;
+use super::recover::{LogEnd, Recovered, recover};
+use super::segment::Archive;
 use super::shared::Shared;
+use super::table::Table;
 use crate::store::{StoreError, StoreResult};
 
 /// How long sled's threads may take to let go of the file after this process closed it.
@@ -27,7 +31,7 @@ const RELEASE_WITHIN: Duration = Duration::from_secs(5);
 /// How long to wait between looks at whether they did.
 const RELEASE_STEP: Duration = Duration::from_millis(1);
 
-/// Opens or makes the store at `path` and starts its committer.
+/// Opens or makes the store at `path` and starts its threads.
 pub(super) fn open(path: &Path, settings: &Settings) -> StoreResult<(Arc<Shared>, JoinHandle<()>)> {
     if files::look(path)? == Place::Empty {
         files::make_directory(path)?;
@@ -35,35 +39,19 @@ pub(super) fn open(path: &Path, settings: &Settings) -> StoreResult<(Arc<Shared>
     let lock = Lock::take(path)?;
     // Under the lock: another process may have been faster.
     let fresh = files::look(path)? != Place::Store;
-    if fresh {
-        files::begin_making(path)?;
-    }
-    let mark = MarkFile::read(path)?;
-    if mark.is_none() && !fresh {
-        let place = path.join("mark").display().to_string();
-        return Err(corrupt(place, "the file is missing"));
-    }
-    let (database, recovered) = open_checked(path, settings, mark.as_ref())?;
     let clean = fresh || files::is_clean(path);
-    let Recovered {
-        table,
-        mut ledger,
-        torn,
-    } = recovered;
-    if !torn.is_empty() {
-        database.apply(torn)?;
-    }
-    if ledger.next_commit == 0 {
-        begin_log(&database, &mut ledger)?;
-    }
-    database.flush()?;
-    database.sync()?;
+    let (database, recovered, log) = if fresh {
+        make(path, settings)?
+    } else {
+        resume(path, settings)?
+    };
     files::sync_file(&path.join("conf"))?;
     files::sync_directory(path)?;
     let mut mark_file = MarkFile::open(path)?;
     mark_file.write(&Mark {
-        commit: ledger.next_commit - 1,
-        chain: ledger.chain,
+        commit: recovered.commit,
+        chain: recovered.chain,
+        archive: recovered.archive.number,
         db_len: database.file_len()?,
     })?;
     if fresh {
@@ -72,13 +60,106 @@ pub(super) fn open(path: &Path, settings: &Settings) -> StoreResult<(Arc<Shared>
     }
     files::end_making(path)?;
     files::unmark_clean(path)?;
-    let shared = Arc::new(Shared::new(path.to_path_buf(), clean, table, database));
-    let committer = Committer::new(Arc::clone(&shared), ledger, mark_file, lock);
-    let thread = std::thread::Builder::new()
+    start(path, clean, database, recovered, log, (mark_file, lock))
+}
+
+fn start(
+    path: &Path,
+    clean: bool,
+    database: Database,
+    recovered: Recovered,
+    log: Log,
+    (mark_file, lock): (MarkFile, Lock),
+) -> StoreResult<(Arc<Shared>, JoinHandle<()>)> {
+    let archive = recovered.archive;
+    let shared = Arc::new(Shared::new(
+        path.to_path_buf(),
+        clean,
+        (recovered.table, recovered.ledger),
+        log.file().clone(),
+        database,
+        archive.number,
+    ));
+    let beginning = Beginning {
+        log,
+        commit: recovered.commit,
+        chain: recovered.chain,
+        archive,
+        mark_file,
+        lock,
+    };
+    let committer = Committer::new(Arc::clone(&shared), beginning)?;
+    let started = std::thread::Builder::new()
         .name("workflow-committer".to_owned())
-        .spawn(move || committer.run())
-        .map_err(|error| io_error("starting the committer of", path, &error))?;
-    Ok((shared, thread))
+        .spawn(move || committer.run());
+    match started {
+        Ok(thread) => Ok((shared, thread)),
+        Err(error) => {
+            shared.stop_archiver();
+            Err(io_error("starting the committer of", path, &error))
+        }
+    }
+}
+
+/// Makes a store: an empty database, and a log with an empty block 0, so that there always
+/// is a newest block.
+fn make(path: &Path, settings: &Settings) -> StoreResult<(Database, Recovered, Log)> {
+    files::begin_making(path)?;
+    log::make_directory(path)?;
+    let database = open_released(path, settings)?;
+    let archive = Archive::default();
+    let mut writes = Vec::new();
+    put(&mut writes, &Key::archive(), &archive.encode());
+    database.apply(writes)?;
+    database.flush()?;
+    database.sync()?;
+    let directory = log::directory(path);
+    let mut log = Log::begin(&directory, settings.skip_fdatasync)?;
+    let mut draft = Draft::default();
+    let (block, chain) = draft.seal(&GENESIS, 0, Facts::default());
+    log.append(block)?;
+    log.sync()?;
+    files::sync_directory(&directory)?;
+    let mut ledger = Ledger::new(0);
+    ledger.enter_block(0, 0, block.len());
+    let end = LogEnd {
+        file: 0,
+        position: block.len() as u64,
+        torn: false,
+        stale: Vec::new(),
+    };
+    let recovered = Recovered {
+        table: Table::default(),
+        ledger,
+        archive,
+        commit: 0,
+        chain,
+        end,
+    };
+    Ok((database, recovered, log))
+}
+
+/// Opens a store that is there. Nothing is changed before everything is checked.
+fn resume(path: &Path, settings: &Settings) -> StoreResult<(Database, Recovered, Log)> {
+    let mark = MarkFile::read(path)?.ok_or_else(|| {
+        let place = path.join("mark").display().to_string();
+        corrupt(place, "the file is missing")
+    })?;
+    let (database, recovered) = open_checked(path, settings, &mark)?;
+    database.flush()?;
+    database.sync()?;
+    let directory = log::directory(path);
+    let end = &recovered.end;
+    log::remove(&directory, &end.stale)?;
+    log::remove_spare(&directory)?;
+    let skip = settings.skip_fdatasync;
+    let mut log = Log::resume(&directory, end.file, end.position, skip)?;
+    if end.torn {
+        log.cut()?;
+    }
+    log.sync()?;
+    files::sync_directory(&directory)?;
+    Ok((database, recovered, log))
 }
 
 /// Opens sled and checks what it gives back. If it is not sound, sled gets a second chance
@@ -86,7 +167,7 @@ pub(super) fn open(path: &Path, settings: &Settings) -> StoreResult<(Arc<Shared>
 fn open_checked(
     path: &Path,
     settings: &Settings,
-    mark: Option<&Mark>,
+    mark: &Mark,
 ) -> StoreResult<(Database, Recovered)> {
     let keepsake = Keepsake::take(path)?;
     keepsake::remove_unfinished_snapshots(path)?;
@@ -112,11 +193,7 @@ fn open_checked(
     Err(error)
 }
 
-fn attempt(
-    path: &Path,
-    settings: &Settings,
-    mark: Option<&Mark>,
-) -> StoreResult<(Database, Recovered)> {
+fn attempt(path: &Path, settings: &Settings, mark: &Mark) -> StoreResult<(Database, Recovered)> {
     let database = open_released(path, settings).inspect_err(|_| wait_for_release(path))?;
     match recover(&database, path, mark) {
         Ok(recovered) => Ok((database, recovered)),
@@ -156,22 +233,4 @@ fn open_released(path: &Path, settings: &Settings) -> StoreResult<Database> {
             other => return other,
         }
     }
-}
-
-/// Writes block 0, so that there always is a newest block.
-fn begin_log(database: &Database, ledger: &mut Ledger) -> StoreResult<()> {
-    ledger.totals.blocks.add(0);
-    let (block, chain) = Items::default().seal(&ledger.chain, 0, &ledger.totals);
-    let mut writes = Vec::new();
-    let pieces = put(&mut writes, &Key::block(0), &block);
-    database.apply(writes)?;
-    let info = BlockInfo {
-        pieces,
-        bytes: block.len(),
-        ..BlockInfo::default()
-    };
-    ledger.enter(0, info);
-    ledger.chain = chain;
-    ledger.next_commit = 1;
-    Ok(())
 }

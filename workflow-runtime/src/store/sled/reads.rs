@@ -7,10 +7,20 @@ use bytes::Bytes;
 
 use super::database::{Database, Scanned, corrupt, describe};
 use super::keys::{self, Key};
-use super::segment::{EndedRun, unpack};
+use super::segment::{Archive, EndedRun, unpack};
 use crate::clock::Timestamp;
 use crate::ids::RunId;
 use crate::store::{RunPosition, RunQuery, StoreResult};
+
+/// Reads what the newest archive left.
+pub(super) fn archive(database: &Database) -> StoreResult<Archive> {
+    let key = Key::archive();
+    let place = || describe(key.as_bytes());
+    let record = database
+        .get(&key)?
+        .ok_or_else(|| corrupt(place(), "it is missing"))?;
+    Archive::decode(&record).map_err(|wrong| corrupt(place(), wrong))
+}
 
 /// Looks an ended run up by its id.
 pub(super) fn ended_run(database: &Database, run: RunId) -> StoreResult<Option<EndedRun>> {
@@ -57,7 +67,7 @@ pub(super) fn ended_runs<'a>(
     database.scan(&[keys::HEADER], &start).map(|scanned| {
         let (name, record) = match scanned? {
             Scanned::Whole { name, record, .. } => (name, record),
-            Scanned::Broken { name, .. } => {
+            Scanned::Broken { name } => {
                 return Err(corrupt(describe(&name), "pieces of it are missing"));
             }
         };
@@ -85,7 +95,7 @@ pub(super) fn segment_frames(
     for scanned in database.scan(&prefix, &start) {
         let (name, record) = match scanned? {
             Scanned::Whole { name, record, .. } => (name, Some(record)),
-            Scanned::Broken { name, .. } => (name, None),
+            Scanned::Broken { name } => (name, None),
         };
         let place = || describe(&name);
         let (_, seq) = keys::segment_of(&name)

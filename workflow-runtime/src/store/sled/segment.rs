@@ -1,11 +1,11 @@
-//! Segments and headers: what lies under `s`, `h`, `r` and `l`, as bytes.
+//! Segments and headers: what lies under `s`, `h`, `r`, `l` and `a`, as bytes.
 //!
 //! Owns the packing of frames into records of at most [`MAX_VALUE`] bytes, one frame
 //! alone in a longer one where it does not fit. Never touches the database.
 
 use bytes::Bytes;
 
-use super::bytes::{Malformed, Reader, mix, put_bytes};
+use super::bytes::{Census, Malformed, Reader, mix, put_bytes};
 use super::keys::{Key, MAX_VALUE};
 use crate::codec;
 use crate::ids::RunId;
@@ -102,6 +102,48 @@ impl LiveRun {
     }
 }
 
+/// What the newest archive left: the record under `a`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(super) struct Archive {
+    /// How many archives there were.
+    pub(super) number: u64,
+    /// The newest commit it knew of, synced before.
+    pub(super) as_of: u64,
+    /// The log is needed from the file on that begins with this commit.
+    pub(super) log_from: u64,
+    /// The `l` entries that are there.
+    pub(super) live: Census,
+    /// How many runs were archived as ended.
+    pub(super) ended: u64,
+}
+
+impl Archive {
+    pub(super) fn encode(&self) -> Vec<u8> {
+        let mut out = Vec::with_capacity(48);
+        out.extend_from_slice(&self.number.to_le_bytes());
+        out.extend_from_slice(&self.as_of.to_le_bytes());
+        out.extend_from_slice(&self.log_from.to_le_bytes());
+        self.live.write(&mut out);
+        out.extend_from_slice(&self.ended.to_le_bytes());
+        out
+    }
+
+    pub(super) fn decode(record: &[u8]) -> Result<Self, Malformed> {
+        let mut reader = Reader::new(record);
+        let archive = Self {
+            number: reader.u64()?,
+            as_of: reader.u64()?,
+            log_from: reader.u64()?,
+            live: Census::read(&mut reader)?,
+            ended: reader.u64()?,
+        };
+        match reader.is_empty() {
+            true => Ok(archive),
+            false => Err("it is too long"),
+        }
+    }
+}
+
 /// Returns what stands for an `l` entry in the census of them.
 pub(super) fn live_member(run: RunId, as_of: u64, archived: u64) -> u64 {
     let run = u128::from_be_bytes(*run.as_bytes());
@@ -141,5 +183,7 @@ mod tests {
         assert!(unpack(&record).is_err());
         assert!(EndedRun::decode(&[1, 2, 3]).is_err());
         assert!(LiveRun::decode(&[0; 16]).is_err());
+        assert!(Archive::decode(&[0; 47]).is_err());
+        assert!(Archive::decode(&[0; 49]).is_err());
     }
 }

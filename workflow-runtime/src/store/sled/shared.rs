@@ -1,18 +1,23 @@
-//! What the handles of a store and its committer share: the table, the queue, the end.
+//! What the handles of a store, its committer and its archiver share: the table, the queue,
+//! the ledger, the end.
 //!
 //! Owns the one lock of the store. It is held for look-ups and queuing only, never while
 //! anything is written or synced.
 
+use std::fs::File;
 use std::path::PathBuf;
+use std::sync::atomic::AtomicU64;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard};
 use std::time::{Duration, Instant};
 
-use tokio::sync::{oneshot, watch};
+use tokio::sync::watch;
 
 use super::database::Database;
+use super::ledger::{Due, Ledger};
+use super::log::LogFile;
+use super::op::Op;
 use super::table::Table;
-use crate::ids::RunId;
-use crate::store::{Append, Creation, Durability, NewRun, Parking, StoreError, StoreResult};
+use crate::store::{StoreError, StoreResult};
 
 /// The most appends one group commit takes. Far more than ever wait; it bounds the time
 /// until the first of them is told.
@@ -20,57 +25,6 @@ const MAX_GROUP: usize = 8_192;
 
 /// The most payload bytes one group commit takes, if it is more than one append.
 const MAX_GROUP_BYTES: usize = 4 * 1024 * 1024;
-
-/// Where an answer goes.
-pub(super) type Reply<T> = oneshot::Sender<StoreResult<T>>;
-
-/// One thing the committer is asked for.
-#[derive(Debug)]
-pub(super) enum Op {
-    Create(NewRun, Reply<Creation>),
-    Append(Append, Reply<()>),
-    Park(RunId, Option<Parking>, Reply<()>),
-    /// Nothing: the answer comes once everything queued before is durable.
-    Barrier(Reply<()>),
-}
-
-impl Op {
-    /// Returns about how many bytes it takes in a block.
-    pub(super) fn bytes(&self) -> usize {
-        match self {
-            Self::Create(run, _) => {
-                let header = &run.header;
-                let key = header.key.as_ref().map_or(0, |key| key.len());
-                run.first.len() + header.namespace.len() + header.workflow.len() + key
-            }
-            Self::Append(append, _) => append.frames.iter().map(|frame| frame.len() + 4).sum(),
-            Self::Park(_, Some(parking), _) => {
-                parking.report.len() + parking.detail.as_ref().map_or(0, bytes::Bytes::len)
-            }
-            Self::Park(_, None, _) | Self::Barrier(_) => 0,
-        }
-    }
-
-    pub(super) fn durability(&self) -> Durability {
-        match self {
-            Self::Create(run, _) => run.durability,
-            Self::Append(append, _) => append.durability,
-            Self::Park(..) => Durability::Synced,
-            Self::Barrier(_) => Durability::Buffered,
-        }
-    }
-
-    /// Answers with an error.
-    pub(super) fn refuse(self, error: StoreError) {
-        // Whoever dropped the future does not want to know.
-        let _ = match self {
-            Self::Create(_, reply) => reply.send(Err(error)).is_err(),
-            Self::Append(_, reply) | Self::Park(_, _, reply) | Self::Barrier(reply) => {
-                reply.send(Err(error)).is_err()
-            }
-        };
-    }
-}
 
 /// Whether the store takes calls.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -89,15 +43,51 @@ pub(super) enum Phase {
 pub(super) struct State {
     pub(super) table: Table,
     pub(super) phase: Phase,
+    pub(super) ledger: Ledger,
+    /// The file of the log that holds the newest commit of the table.
+    pub(super) log_file: LogFile,
+    pub(super) spare: Spare,
     queue: Vec<Op>,
     /// Whether the committer waits to be woken.
     sleeping: bool,
+    archiver: Resting,
+    archiver_stops: bool,
+}
+
+/// The file that will be the log's next one.
+#[derive(Debug)]
+pub(super) enum Spare {
+    None,
+    Wanted,
+    /// The archiver prepares it.
+    InTheMaking,
+    Ready(File),
+}
+
+/// What the archiver waits for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Resting {
+    /// Nothing: it works, or looks by itself what there is.
+    No,
+    /// Anything.
+    ForWork,
+    /// A time, or enough work to begin before that.
+    ForTime,
+}
+
+/// What the archiver does next.
+#[derive(Debug)]
+pub(super) enum Chore {
+    Archive,
+    PrepareFile,
+    Stop,
 }
 
 /// What the committer does next.
 #[derive(Debug)]
 pub(super) enum Work {
-    Commit(Vec<Op>),
+    /// What was queued is in the caller's buffer.
+    Commit,
     /// Nobody asked for anything for a while.
     Idle,
     Stop {
@@ -105,12 +95,17 @@ pub(super) enum Work {
     },
 }
 
-/// Shared between handles and committer.
+/// Shared between handles, committer and archiver.
 #[derive(Debug)]
 pub(super) struct Shared {
     state: Mutex<State>,
     wake: Condvar,
+    wake_archiver: Condvar,
     database: RwLock<Option<Database>>,
+    /// The newest commit that is on the disk.
+    pub(super) synced: AtomicU64,
+    /// The number of the newest archive that is on the disk.
+    pub(super) archived: AtomicU64,
     /// The outcome of closing, once it is there.
     pub(super) closed: watch::Sender<Option<StoreResult<()>>>,
     pub(super) directory: PathBuf,
@@ -118,16 +113,33 @@ pub(super) struct Shared {
 }
 
 impl Shared {
-    pub(super) fn new(directory: PathBuf, clean: bool, table: Table, database: Database) -> Self {
+    /// Shares what opening found; everything in it is on the disk.
+    pub(super) fn new(
+        directory: PathBuf,
+        clean: bool,
+        (table, ledger): (Table, Ledger),
+        log_file: LogFile,
+        database: Database,
+        archived: u64,
+    ) -> Self {
+        let synced = ledger.commit();
         Self {
             state: Mutex::new(State {
                 table,
                 phase: Phase::Open,
+                ledger,
+                log_file,
+                spare: Spare::None,
                 queue: Vec::new(),
                 sleeping: false,
+                archiver: Resting::No,
+                archiver_stops: false,
             }),
             wake: Condvar::new(),
+            wake_archiver: Condvar::new(),
             database: RwLock::new(Some(database)),
+            synced: AtomicU64::new(synced),
+            archived: AtomicU64::new(archived),
             closed: watch::Sender::new(None),
             directory,
             clean,
@@ -178,37 +190,90 @@ impl Shared {
         }
     }
 
-    /// Waits for work, at most until `idle_at` if that is given.
-    pub(super) fn next_work(&self, idle_at: Option<Instant>) -> Work {
+    /// Waits for work, at most until `idle_at` if that is given. `ops` comes empty.
+    pub(super) fn next_work(&self, idle_at: Option<Instant>, ops: &mut Vec<Op>) -> Work {
         let mut state = self.lock();
         loop {
             if matches!(state.phase, Phase::Failed(_)) {
                 return Work::Stop { clean: false };
             }
-            if !state.queue.is_empty() {
-                return Work::Commit(take_group(&mut state.queue));
+            // If the archiver is far behind, it is waited for: it wakes this thread.
+            if !state.queue.is_empty() && !state.ledger.is_behind() {
+                take_group(&mut state.queue, ops);
+                return Work::Commit;
             }
-            if let Phase::Closing { clean } = state.phase {
+            if state.queue.is_empty()
+                && let Phase::Closing { clean } = state.phase
+            {
                 return Work::Stop { clean };
             }
             let now = Instant::now();
             let wait = match idle_at {
                 Some(at) if at <= now => return Work::Idle,
-                Some(at) => at - now,
-                None => Duration::MAX,
+                Some(at) => Some(at - now),
+                None => None,
             };
             state.sleeping = true;
-            state = if wait == Duration::MAX {
-                self.wake
-                    .wait(state)
-                    .unwrap_or_else(PoisonError::into_inner)
-            } else {
-                self.wake
-                    .wait_timeout(state, wait)
-                    .unwrap_or_else(PoisonError::into_inner)
-                    .0
-            };
+            state = sleep(&self.wake, state, wait);
             state.sleeping = false;
+        }
+    }
+
+    /// Waits for something that the archiver is to do.
+    pub(super) fn next_chore(&self) -> Chore {
+        let mut state = self.lock();
+        loop {
+            if state.archiver_stops || matches!(state.phase, Phase::Failed(_)) {
+                return Chore::Stop;
+            }
+            let due = state.ledger.due();
+            if due == Due::Now {
+                return Chore::Archive;
+            }
+            if matches!(state.spare, Spare::Wanted) {
+                state.spare = Spare::InTheMaking;
+                return Chore::PrepareFile;
+            }
+            let (resting, wait) = match due {
+                Due::At(at) => {
+                    let wait = at.saturating_duration_since(Instant::now());
+                    (Resting::ForTime, Some(wait))
+                }
+                _ => (Resting::ForWork, None),
+            };
+            state.archiver = resting;
+            state = sleep(&self.wake_archiver, state, wait);
+            state.archiver = Resting::No;
+        }
+    }
+
+    pub(super) fn wake_archiver(&self) {
+        self.wake_archiver.notify_one();
+    }
+
+    /// Tells the archiver to stop after what it is doing.
+    pub(super) fn stop_archiver(&self) {
+        self.lock().archiver_stops = true;
+        self.wake_archiver.notify_one();
+    }
+
+    /// Wakes the committer if it waited for the archiver.
+    pub(super) fn made_room(&self) {
+        let state = self.lock();
+        if state.sleeping && !state.queue.is_empty() && !state.ledger.is_behind() {
+            self.wake.notify_one();
+        }
+    }
+
+    /// Takes the spare file of the log, if it is ready.
+    pub(super) fn take_spare(&self) -> Option<File> {
+        let mut state = self.lock();
+        match std::mem::replace(&mut state.spare, Spare::None) {
+            Spare::Ready(file) => Some(file),
+            other => {
+                state.spare = other;
+                None
+            }
         }
     }
 
@@ -233,6 +298,7 @@ impl Shared {
         state.sleeping = false;
         drop(state);
         self.wake.notify_one();
+        self.wake_archiver.notify_one();
         for op in queue {
             op.refuse(stopped.clone());
         }
@@ -240,6 +306,25 @@ impl Shared {
 }
 
 impl State {
+    /// Says whether the archiver rests and should not.
+    pub(super) fn archiver_has_work(&self) -> bool {
+        match self.archiver {
+            Resting::No => false,
+            Resting::ForWork => {
+                self.ledger.due() != Due::Never || matches!(self.spare, Spare::Wanted)
+            }
+            Resting::ForTime => {
+                self.ledger.due() == Due::Now || matches!(self.spare, Spare::Wanted)
+            }
+        }
+    }
+
+    /// Says whether the archiver has nothing to do and does nothing.
+    #[cfg(test)]
+    pub(super) fn is_settled(&self) -> bool {
+        self.archiver == Resting::ForWork && self.ledger.due() == Due::Never
+    }
+
     /// Says whether calls are taken.
     pub(super) fn open(&self) -> StoreResult<()> {
         match self.phase {
@@ -258,7 +343,7 @@ impl State {
 }
 
 /// Takes what one group commit holds off the queue.
-fn take_group(queue: &mut Vec<Op>) -> Vec<Op> {
+fn take_group(queue: &mut Vec<Op>, ops: &mut Vec<Op>) {
     let mut bytes = 0;
     let fits = queue
         .iter()
@@ -270,8 +355,23 @@ fn take_group(queue: &mut Vec<Op>) -> Vec<Op> {
         })
         .count();
     if fits == queue.len() {
-        return std::mem::take(queue);
+        std::mem::swap(queue, ops);
+    } else {
+        ops.extend(queue.drain(..fits));
     }
-    let rest = queue.split_off(fits);
-    std::mem::replace(queue, rest)
+}
+
+/// Waits to be woken, at most for as long as is given.
+fn sleep<'a>(
+    wake: &Condvar,
+    state: MutexGuard<'a, State>,
+    wait: Option<Duration>,
+) -> MutexGuard<'a, State> {
+    match wait {
+        None => wake.wait(state).unwrap_or_else(PoisonError::into_inner),
+        Some(wait) => {
+            let woken = wake.wait_timeout(state, wait);
+            woken.unwrap_or_else(PoisonError::into_inner).0
+        }
+    }
 }

@@ -4,10 +4,11 @@
 //! the moment of queuing, and the committed part that readers see. Never touches the
 //! database, never waits.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 
 use bytes::Bytes;
 
+use crate::id_map::IdMap;
 use crate::ids::RunId;
 use crate::store::{Epoch, RunHeader, RunPosition, RunState, StoreError, StoreResult};
 
@@ -71,6 +72,10 @@ impl Live {
     /// Adds a committed frame.
     pub(super) fn push(&mut self, bytes: Bytes, commit: u64) {
         self.tail_bytes += bytes.len();
+        // By half at a time: most runs that wait have a frame or two, and there are many.
+        if self.tail.len() == self.tail.capacity() {
+            self.tail.reserve_exact((self.tail.len() / 2).max(1));
+        }
         self.tail.push(TailFrame { bytes, commit });
     }
 
@@ -79,14 +84,14 @@ impl Live {
         matches!(self.header.state, RunState::Ended(_))
     }
 
-    /// Says whether a block this old or older still holds something of the run.
-    pub(super) fn needs(&self, commit: u64) -> bool {
+    /// Says whether a block before this one still holds something of the run.
+    pub(super) fn needs_before(&self, commit: u64) -> bool {
         let oldest = self.tail.first().map(|frame| frame.commit);
         let parked = self.parked_in.first().copied();
         oldest
             .into_iter()
             .chain(parked)
-            .any(|oldest| oldest <= commit)
+            .any(|oldest| oldest < commit)
     }
 
     /// Says whether the run should be archived by itself.
@@ -98,7 +103,8 @@ impl Live {
 /// The runs in memory.
 #[derive(Debug, Default)]
 pub(super) struct Table {
-    pub(super) runs: HashMap<RunId, Live>,
+    /// Boxed: a map keeps room for more entries than it has.
+    pub(super) runs: IdMap<RunId, Box<Live>>,
     /// The listing order of them.
     pub(super) order: BTreeMap<RunPosition, RunId>,
 }
@@ -106,13 +112,13 @@ pub(super) struct Table {
 impl Table {
     pub(super) fn insert(&mut self, live: Live) {
         self.order.insert(live.header.position(), live.header.run);
-        self.runs.insert(live.header.run, live);
+        self.runs.insert(live.header.run, Box::new(live));
     }
 
-    pub(super) fn remove(&mut self, run: RunId) {
-        if let Some(live) = self.runs.remove(&run) {
-            self.order.remove(&live.header.position());
-        }
+    pub(super) fn remove(&mut self, run: RunId) -> Option<Box<Live>> {
+        let live = self.runs.remove(&run)?;
+        self.order.remove(&live.header.position());
+        Some(live)
     }
 
     /// Accepts an append for the queue, or says why not. `None`: the run is not in memory.

@@ -1,0 +1,305 @@
+//! The commit log: the files to which every group commit is appended.
+//!
+//! Owns their names, how they are made, written, synced, changed for the next one and
+//! removed. Never reads one back: that is `scan`.
+//!
+//! A file is filled with zeros and synced before it is used where that can be done ahead of
+//! need: overwriting zeros changes nothing but data, while a file that grows has its new
+//! length journaled by the file system with every sync, which takes half as long again or
+//! more. What follows the last block is therefore zero, or nothing.
+
+use std::fs::{self, DirBuilder, File};
+use std::io::{self, ErrorKind};
+use std::os::unix::fs::{DirBuilderExt, FileExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use super::database::io_error;
+use super::files::sync_directory;
+use crate::store::StoreResult;
+
+/// The directory of the log, inside the store's.
+const DIRECTORY: &str = "log";
+
+/// The file that is prepared to be the next one.
+const SPARE: &str = "next";
+
+/// What the names of files end with, after 20 digits.
+const ENDING: &str = ".log";
+
+/// How large a file gets, unless one block alone is larger: large enough that changing
+/// files costs nothing, small enough that little stays behind for one record that is
+/// still needed, and that a spare one is quickly prepared.
+pub(super) const FILE_SIZE: u64 = 4 * 1024 * 1024;
+
+/// Returns the log's directory.
+pub(super) fn directory(store: &Path) -> PathBuf {
+    store.join(DIRECTORY)
+}
+
+/// Returns the path of the file that begins with a commit.
+pub(super) fn file_path(directory: &Path, first: u64) -> PathBuf {
+    directory.join(format!("{first:020}{ENDING}"))
+}
+
+/// Reads from a name with which commit the file begins. `None`: it is no file of the log.
+pub(super) fn first_commit(name: &str) -> Option<u64> {
+    let digits = name.strip_suffix(ENDING)?;
+    let all_digits = digits.len() == 20 && digits.bytes().all(|byte| byte.is_ascii_digit());
+    all_digits.then(|| digits.parse().ok())?
+}
+
+/// Makes the directory of the log, private to its owner, in a store that is being made.
+/// What an earlier attempt left there is removed.
+pub(super) fn make_directory(store: &Path) -> StoreResult<()> {
+    let path = directory(store);
+    match fs::remove_dir_all(&path) {
+        Err(error) if error.kind() != ErrorKind::NotFound => {
+            return Err(io_error("removing", &path, &error));
+        }
+        _ => {}
+    }
+    DirBuilder::new()
+        .mode(0o700)
+        .create(&path)
+        .map_err(|error| io_error("making", &path, &error))?;
+    sync_directory(store)
+}
+
+/// Removes files of which nothing is needed any more, oldest first. If the removal is
+/// forgotten in a power cut, the next open passes over them and removes them again.
+pub(super) fn remove(directory: &Path, firsts: &[u64]) -> StoreResult<()> {
+    for first in firsts {
+        remove_file(&file_path(directory, *first))?;
+    }
+    Ok(())
+}
+
+fn remove_file(path: &Path) -> StoreResult<()> {
+    match fs::remove_file(path) {
+        Err(error) if error.kind() != ErrorKind::NotFound => {
+            Err(io_error("removing", path, &error))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Removes a spare file that an earlier process left.
+pub(super) fn remove_spare(directory: &Path) -> StoreResult<()> {
+    remove_file(&directory.join(SPARE))
+}
+
+/// Prepares the next file ahead of need: zeros up to its size, on the disk.
+pub(super) fn prepare(directory: &Path) -> StoreResult<File> {
+    const CHUNK: usize = 256 * 1024;
+    let path = directory.join(SPARE);
+    let failed = |error: io::Error| io_error("preparing", &path, &error);
+    let file = create(&path).map_err(failed)?;
+    let zeros = vec![0; CHUNK];
+    let mut at = 0;
+    while at < FILE_SIZE {
+        file.write_all_at(&zeros, at).map_err(failed)?;
+        at += CHUNK as u64;
+    }
+    file.sync_all().map_err(failed)?;
+    Ok(file)
+}
+
+fn create(path: &Path) -> io::Result<File> {
+    File::options()
+        .read(true)
+        .write(true)
+        .create(true)
+        .truncate(true)
+        .mode(0o600)
+        .open(path)
+}
+
+/// The file that is written to.
+#[derive(Debug)]
+pub(super) struct Log {
+    directory: PathBuf,
+    handle: LogFile,
+    /// The commit the file begins with.
+    first: u64,
+    /// Where the next block goes.
+    position: u64,
+    /// Up to where the file is filled with zeros on the disk.
+    prepared: u64,
+    /// Whether something was written since the last sync.
+    unsynced: bool,
+}
+
+/// A file of the log that any thread may sync.
+#[derive(Debug, Clone)]
+pub(super) struct LogFile {
+    file: Arc<File>,
+    path: Arc<Path>,
+    skip_fdatasync: bool,
+}
+
+impl LogFile {
+    /// Puts everything that was written before on the disk.
+    pub(super) fn sync(&self) -> StoreResult<()> {
+        if self.skip_fdatasync {
+            return Ok(());
+        }
+        self.file
+            .sync_data()
+            .map_err(|error| io_error("syncing", &self.path, &error))
+    }
+}
+
+impl Log {
+    /// Makes the first file.
+    pub(super) fn begin(directory: &Path, skip_fdatasync: bool) -> StoreResult<Self> {
+        let path = file_path(directory, 0);
+        let file = create(&path).map_err(|error| io_error("making", &path, &error))?;
+        Ok(Self::new(directory, path, file, 0, 0, skip_fdatasync))
+    }
+
+    /// Goes on after the last block of an existing file.
+    pub(super) fn resume(
+        directory: &Path,
+        first: u64,
+        position: u64,
+        skip_fdatasync: bool,
+    ) -> StoreResult<Self> {
+        let path = file_path(directory, first);
+        let failed = |error: io::Error| io_error("opening", &path, &error);
+        let file = File::options()
+            .read(true)
+            .write(true)
+            .open(&path)
+            .map_err(failed)?;
+        let prepared = file.metadata().map_err(failed)?.len();
+        let mut log = Self::new(directory, path, file, first, prepared, skip_fdatasync);
+        log.position = position;
+        // A killed process may have written it without a sync.
+        log.unsynced = true;
+        Ok(log)
+    }
+
+    fn new(
+        directory: &Path,
+        path: PathBuf,
+        file: File,
+        first: u64,
+        prepared: u64,
+        skip_fdatasync: bool,
+    ) -> Self {
+        let handle = LogFile {
+            file: Arc::new(file),
+            path: path.into(),
+            skip_fdatasync,
+        };
+        Self {
+            directory: directory.to_path_buf(),
+            handle,
+            first,
+            position: 0,
+            prepared,
+            unsynced: true,
+        }
+    }
+
+    /// Cuts off what follows the last block.
+    pub(super) fn cut(&mut self) -> StoreResult<()> {
+        let LogFile { file, path, .. } = &self.handle;
+        let cut = file.set_len(self.position).and_then(|()| file.sync_all());
+        cut.map_err(|error| io_error("cutting", path, &error))?;
+        self.prepared = self.position;
+        Ok(())
+    }
+
+    pub(super) fn file(&self) -> &LogFile {
+        &self.handle
+    }
+
+    /// Returns the commit that the file begins with.
+    pub(super) fn first(&self) -> u64 {
+        self.first
+    }
+
+    /// Says whether a block should go into the next file: one that is ready, or one that
+    /// would have to be made.
+    pub(super) fn wants_next(&self, block: usize, spare_is_ready: bool) -> bool {
+        let end = self.position + block as u64;
+        let limit = if spare_is_ready {
+            self.prepared.min(FILE_SIZE)
+        } else {
+            FILE_SIZE
+        };
+        self.position > 0 && end > limit
+    }
+
+    /// Begins the next file, with the spare one if there is one. Everything before is on
+    /// the disk first, so that a torn block can only be in the last file.
+    pub(super) fn begin_next(&mut self, first: u64, spare: Option<File>) -> StoreResult<()> {
+        self.sync()?;
+        let path = file_path(&self.directory, first);
+        let failed = |error: io::Error| io_error("making", &path, &error);
+        let (file, prepared) = match spare {
+            Some(file) => {
+                fs::rename(self.directory.join(SPARE), &path).map_err(failed)?;
+                (file, FILE_SIZE)
+            }
+            None => {
+                let file = create(&path).map_err(failed)?;
+                file.sync_all().map_err(failed)?;
+                (file, 0)
+            }
+        };
+        sync_directory(&self.directory)?;
+        let skip = self.handle.skip_fdatasync;
+        let directory = std::mem::take(&mut self.directory);
+        *self = Self::new(&directory, path, file, first, prepared, skip);
+        Ok(())
+    }
+
+    /// Appends a block: one write.
+    pub(super) fn append(&mut self, block: &[u8]) -> StoreResult<()> {
+        let LogFile { file, path, .. } = &self.handle;
+        file.write_all_at(block, self.position)
+            .map_err(|error| io_error("writing", path, &error))?;
+        self.position += block.len() as u64;
+        self.unsynced = true;
+        Ok(())
+    }
+
+    /// Puts everything that was appended on the disk.
+    pub(super) fn sync(&mut self) -> StoreResult<()> {
+        if self.unsynced {
+            self.handle.sync()?;
+            self.unsynced = false;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_names_of_twenty_digits_are_files_of_the_log() {
+        let name = |first| {
+            let path = file_path(Path::new("x"), first);
+            path.file_name()
+                .expect("a name")
+                .to_string_lossy()
+                .into_owned()
+        };
+        for first in [0, 7, u64::MAX] {
+            assert_eq!(first_commit(&name(first)), Some(first));
+        }
+        for other in [
+            "next",
+            "7.log",
+            "0000000000000000000x.log",
+            "+0000000000000000007.log",
+        ] {
+            assert_eq!(first_commit(other), None, "{other}");
+        }
+    }
+}
