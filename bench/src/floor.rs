@@ -11,7 +11,8 @@ use std::time::{Duration, Instant};
 
 use tokio::sync::oneshot;
 
-const RECORD: [u8; 200] = [7; 200];
+/// About what a journaled step takes.
+const RECORD_LEN: usize = 200;
 
 /// How long one measurement takes.
 pub const DURATION: Duration = Duration::from_millis(1500);
@@ -24,17 +25,19 @@ pub fn records_per_second(scratch: &Path, at_once: usize) -> f64 {
         .append(true)
         .open(&path)
         .expect("a file can be made");
-    let (queue, queued) = mpsc::channel::<oneshot::Sender<()>>();
+    let (queue, queued) = mpsc::channel::<(Vec<u8>, oneshot::Sender<()>)>();
     let committer = std::thread::spawn(move || {
-        let mut batch = Vec::new();
+        let (mut batch, mut waiting) = (Vec::new(), Vec::new());
         while let Ok(first) = queued.recv() {
-            batch.push(first);
-            batch.extend(queued.try_iter());
-            file.write_all(&RECORD.repeat(batch.len()))
-                .expect("a write");
+            for (record, done) in std::iter::once(first).chain(queued.try_iter()) {
+                batch.extend_from_slice(&record);
+                waiting.push(done);
+            }
+            file.write_all(&batch).expect("a write");
             file.sync_data().expect("a sync");
-            for waiting in batch.drain(..) {
-                let _ = waiting.send(());
+            batch.clear();
+            for done in waiting.drain(..) {
+                let _ = done.send(());
             }
         }
     });
@@ -47,7 +50,8 @@ pub fn records_per_second(scratch: &Path, at_once: usize) -> f64 {
                     let mut records = 0;
                     while began.elapsed() < DURATION {
                         let (done, synced) = oneshot::channel();
-                        queue.send(done).expect("the committer lives");
+                        let record = vec![7; RECORD_LEN];
+                        queue.send((record, done)).expect("the committer lives");
                         synced.await.expect("the committer answers");
                         records += 1;
                     }

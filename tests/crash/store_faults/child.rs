@@ -213,7 +213,7 @@ async fn first_unused(store: &SledStore) -> u64 {
 async fn grow_one(store: &SledStore, n: u64, frames: u64, len: usize, synced: Synced) -> u64 {
     let is_silent = |seq: u64| match synced {
         Synced::All => false,
-        Synced::Mixed => seq % 4 > 0,
+        Synced::Mixed => !seq.is_multiple_of(4),
         Synced::Rare => !n.is_multiple_of(37),
     };
     let mut run = new_run(n, len);
