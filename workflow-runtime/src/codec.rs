@@ -7,10 +7,20 @@
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
+/// What most records take; a larger one grows its buffer.
+const ENCODED_LEN: usize = 192;
+
 /// Encodes one of the engine's own structures onto the end of `out`.
 pub(crate) fn encode_into<T: Serialize>(value: &T, out: &mut Vec<u8>) {
     bincode::serde::encode_into_std_write(value, out, bincode::config::standard())
         .expect("the engine's own structures have known lengths, and a Vec takes every write");
+}
+
+/// Encodes one of the engine's own structures.
+pub(crate) fn encode<T: Serialize>(value: &T) -> Vec<u8> {
+    let mut out = Vec::with_capacity(ENCODED_LEN);
+    encode_into(value, &mut out);
+    out
 }
 
 /// Decodes one structure that must fill `bytes` exactly.

@@ -16,7 +16,7 @@ use crate::clock::{Timestamp, wall_clock};
 use crate::engine::Config;
 use crate::error::{Error, Retry};
 use crate::ids::StepId;
-use crate::journal::{AttemptFailed, Event, Outcome, StepCompleted};
+use crate::journal::{AttemptFailed, Draft, Event, Outcome, Source, StepCompletedParts};
 use crate::payload::{PayloadError, Payloads};
 
 /// How much of a panic's message is kept.
@@ -178,14 +178,14 @@ impl Made<'_> {
         &self,
         name: &'static str,
         site: &Location<'_>,
-        input: Option<Bytes>,
-        outcome: Outcome,
-    ) -> Event {
-        Event::StepCompleted(StepCompleted {
+        input: Option<&Bytes>,
+        outcome: &Outcome,
+    ) -> Draft {
+        Draft::step_completed(&StepCompletedParts {
             step: self.id,
-            name: name.into(),
-            scope: self.scope.path().into(),
-            source: format!("{}:{}", site.file(), site.line()).into(),
+            name,
+            scope: self.scope.path(),
+            source: Source(site),
             input_digest: self.digest,
             input,
             attempts: self.attempt,

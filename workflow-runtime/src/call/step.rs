@@ -424,7 +424,7 @@ impl<'step, R> StepCall<'step, R> {
                 tracing::warn!(
                     %run, %step, name, attempt = made.attempt, next_at = %at, "attempt failed"
                 );
-                core.annotate(event);
+                core.annotate(&event);
                 back_off(core, at, cx.waker())
             }
             Settled::Done { outcome, decoded } => {
@@ -434,8 +434,8 @@ impl<'step, R> StepCall<'step, R> {
                 );
                 let limit = core.services.config.kept_input_limit;
                 let input = self.body.encode_input(&core.services.payloads, limit);
-                let event = made.completed(self.definition.name, self.site, input, outcome);
-                core.hand_in(made.id, event);
+                let draft = made.completed(name, self.site, input.as_ref(), &outcome);
+                core.hand_in(made.id, draft);
                 Doing::HandedIn(decoded)
             }
             Settled::Park(report) => {

@@ -13,7 +13,7 @@ use crate::engine::core::{Delivered, Turn};
 use crate::engine::signal::CallWaker;
 use crate::engine::timers::Deadline;
 use crate::ids::{CallKind, StepId};
-use crate::journal::{Event, TimerFired, TimerSet};
+use crate::journal::{Draft, Event, TimerFired, TimerSet};
 use crate::replay::Known;
 
 /// The name that the ids of all timers are derived from.
@@ -88,7 +88,7 @@ impl Sleep {
                     Until::After(duration) => wall_clock().after(duration),
                     Until::At(time) => time,
                 };
-                scope.core().annotate(Event::TimerSet(TimerSet {
+                scope.core().annotate(&Event::TimerSet(TimerSet {
                     timer: id,
                     scope: scope.path().into(),
                     source: format!("{}:{}", self.site.file(), self.site.line()).into(),
@@ -137,7 +137,8 @@ impl Future for Sleep {
                     if deadline.at() > wall_clock() {
                         deadline.rearm(&Waker::from(waker.clone()));
                     } else if core.is_live() {
-                        core.hand_in(id, Event::TimerFired(TimerFired { timer: id }));
+                        let fired = Event::TimerFired(TimerFired { timer: id });
+                        core.hand_in(id, Draft::of(&fired));
                     }
                 }
                 Poll::Pending

@@ -18,7 +18,7 @@ use crate::digest::InputDigest;
 use crate::error::Error;
 use crate::id_map::{IdMap, IdSet};
 use crate::ids::{CallKind, RunId, StepId};
-use crate::journal::{Event, Outcome};
+use crate::journal::{Draft, Event, Outcome};
 use crate::replay::{Known, WaitingCall};
 use crate::store::ParkReason;
 
@@ -51,7 +51,7 @@ struct State {
     /// What the journal says about calls without an outcome: failed attempts, set timers.
     known: IdMap<StepId, Known>,
     /// Records to be written, in order.
-    outbox: Vec<Event>,
+    outbox: Vec<Draft>,
     /// The time of the last delivery.
     now: Timestamp,
     /// Bodies that have begun and not ended.
@@ -258,17 +258,18 @@ impl RunCore {
     }
 
     /// Takes the outcome of a call; the call becomes ready once it is durable.
-    pub(crate) fn hand_in(&self, id: StepId, event: Event) {
+    pub(crate) fn hand_in(&self, id: StepId, outcome: Draft) {
         let mut state = self.state();
         if let Some(call) = state.calls.get_mut(&id) {
             call.handed_in = true;
         }
-        state.outbox.push(event);
+        state.outbox.push(outcome);
     }
 
     /// Takes a record that is no outcome.
-    pub(crate) fn annotate(&self, event: Event) {
-        self.state().outbox.push(event);
+    pub(crate) fn annotate(&self, event: &Event) {
+        let draft = Draft::of(event);
+        self.state().outbox.push(draft);
     }
 
     /// Shows the input of a call that was asked for it.
@@ -390,8 +391,9 @@ impl RunCore {
         self.state().evidence.take().and_then(|(_, input)| input)
     }
 
-    pub(crate) fn take_outbox(&self) -> Vec<Event> {
-        std::mem::take(&mut self.state().outbox)
+    /// Takes the records to be written, in exchange for an empty list.
+    pub(crate) fn swap_outbox(&self, empty: &mut Vec<Draft>) {
+        std::mem::swap(&mut self.state().outbox, empty);
     }
 
     pub(crate) fn take_trouble(&self) -> Option<Trouble> {

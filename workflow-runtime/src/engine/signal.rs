@@ -33,6 +33,9 @@ pub(crate) struct RunSignal {
     woken: AtomicBool,
     /// The workflow is being polled.
     polling: AtomicBool,
+    /// The driver is at work and will look at `woken` before it rests: to wake its task as well
+    /// would have it polled once more for nothing.
+    driving: AtomicBool,
     /// Something that is not the engine woke it.
     foreign: AtomicBool,
     /// Bodies that were woken and not polled since.
@@ -49,7 +52,23 @@ impl RunSignal {
     }
 
     pub(crate) fn take_woken(&self) -> bool {
-        self.woken.swap(false, Ordering::AcqRel)
+        self.woken.swap(false, Ordering::SeqCst)
+    }
+
+    /// The driver begins to work.
+    pub(crate) fn begin_driving(&self) {
+        self.driving.store(true, Ordering::SeqCst);
+    }
+
+    /// The driver is about to rest. `false`: somebody woke the workflow meanwhile, so it may not.
+    pub(crate) fn may_rest(&self) -> bool {
+        self.driving.store(false, Ordering::SeqCst);
+        // Whoever sets `woken` after this sees that nobody drives; whoever did before is seen.
+        if !self.woken.load(Ordering::SeqCst) {
+            return true;
+        }
+        self.driving.store(true, Ordering::SeqCst);
+        false
     }
 
     pub(crate) fn take_foreign(&self) -> bool {
@@ -85,8 +104,8 @@ impl Wake for RunSignal {
         if !polling && !BY_ENGINE.get() {
             self.foreign.store(true, Ordering::Release);
         }
-        let was_woken = self.woken.swap(true, Ordering::AcqRel);
-        if !was_woken {
+        let was_woken = self.woken.swap(true, Ordering::SeqCst);
+        if !was_woken && !self.driving.load(Ordering::SeqCst) {
             self.nudge();
         }
     }

@@ -11,7 +11,7 @@ use crate::call::{Workflow, WorkflowCall, WorkflowDefinition};
 use crate::clock::wall_clock;
 use crate::digest::digest;
 use crate::ids::{DERIVATION_VERSION, RunId};
-use crate::journal::{Chain, Event, RunStarted};
+use crate::journal::{Chain, Draft, Event, RunStarted};
 use crate::key::Key;
 use crate::payload::PayloadError;
 use crate::store::{BoxFuture, Durability, NewRun, RunHeader, RunState};
@@ -100,7 +100,7 @@ impl<W: Workflow> Start<W> {
             input,
         };
         let mut chain = Chain::new(run, shared.audit_key.clone());
-        let first = chain.seal(&Event::RunStarted(started.clone()).encode(created_at));
+        let first = Draft::of(&Event::RunStarted(started.clone())).seal(created_at, &mut chain);
         let new = NewRun {
             header,
             first,

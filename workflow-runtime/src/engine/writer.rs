@@ -8,8 +8,8 @@ use std::sync::Arc;
 use super::core::RunCore;
 use crate::clock::Timestamp;
 use crate::ids::{RunId, StepId};
-use crate::journal::{Chain, Event};
-use crate::store::{Append, BoxFuture, Durability, EndKind, Epoch, RunEnd, Store, StoreResult};
+use crate::journal::{Chain, Draft, Effect};
+use crate::store::{Append, BoxFuture, Durability, Epoch, RunEnd, Store, StoreResult};
 
 /// Appends to one run's journal.
 pub(crate) struct Writer {
@@ -24,30 +24,27 @@ pub(crate) struct Writer {
 /// An append on its way to the disk.
 pub(crate) struct Commit {
     pub(crate) ack: BoxFuture<'static, StoreResult<()>>,
-    /// The outcomes in it, in journal order.
-    pub(crate) outcomes: Vec<(StepId, Timestamp)>,
+    /// The outcomes in it, in journal order: nearly always one.
+    pub(crate) first: Option<(StepId, Timestamp)>,
+    pub(crate) others: Vec<(StepId, Timestamp)>,
 }
 
 impl Writer {
-    /// Appends records, in order.
-    pub(crate) fn append(&mut self, events: Vec<Event>) -> Commit {
+    /// Appends records, in order, and leaves the list empty.
+    pub(crate) fn append(&mut self, drafts: &mut Vec<Draft>) -> Commit {
         let first_seq = self.chain.next_seq();
-        let mut outcomes = Vec::new();
+        let (mut first, mut others) = (None, Vec::new());
         let mut end = None;
-        let mut frames = Vec::with_capacity(events.len());
-        for event in events {
+        let mut frames = Vec::with_capacity(drafts.len());
+        for draft in drafts.drain(..) {
             let time = RunCore::record_time(self.last_time);
             self.last_time = time;
-            frames.push(self.chain.seal(&event.encode(time)));
-            match event {
-                Event::StepCompleted(step) => outcomes.push((step.step, time)),
-                Event::TimerFired(fired) => outcomes.push((fired.timer, time)),
-                Event::RunCompleted(_) => end = Some((EndKind::Completed, time)),
-                Event::RunFailed(_) => end = Some((EndKind::Failed, time)),
-                Event::RunStarted(_)
-                | Event::AttemptFailed(_)
-                | Event::TimerSet(_)
-                | Event::RunRecovered(_) => {}
+            frames.push(draft.seal(time, &mut self.chain));
+            match draft.effect() {
+                Effect::Delivers(call) if first.is_none() => first = Some((call, time)),
+                Effect::Delivers(call) => others.push((call, time)),
+                Effect::Ends(kind) => end = Some((kind, time)),
+                Effect::Nothing => {}
             }
         }
         let ack = self.store.append(Append {
@@ -62,6 +59,6 @@ impl Writer {
                 None => self.durability,
             },
         });
-        Commit { ack, outcomes }
+        Commit { ack, first, others }
     }
 }

@@ -17,6 +17,9 @@ pub(crate) const FORMAT_VERSION: u8 = 1;
 /// Bytes of a chain value at the end of every frame.
 const LINK_LEN: usize = 32;
 
+/// Bytes of a tag and of a time of our days, in front of a record's fields.
+const HEAD_LEN: usize = 10;
+
 /// A secret that makes journals tamper-evident (see `EngineBuilder::audit_key`).
 #[derive(Clone)]
 pub(crate) struct AuditKey([u8; 32]);
@@ -69,13 +72,13 @@ impl Chain {
         self.next_seq
     }
 
-    /// Frames the next record's body.
-    pub(crate) fn seal(&mut self, body: &[u8]) -> Bytes {
-        self.link = self.link_to(body);
-        self.next_seq += 1;
-        let mut frame = Vec::with_capacity(1 + body.len() + LINK_LEN);
+    /// Frames the next record, whose body `write` appends; `len` is about how long it is.
+    pub(crate) fn seal(&mut self, write: impl FnOnce(&mut Vec<u8>), len: usize) -> Bytes {
+        let mut frame = Vec::with_capacity(1 + HEAD_LEN + len + LINK_LEN);
         frame.push(FORMAT_VERSION);
-        frame.extend_from_slice(body);
+        write(&mut frame);
+        self.link = self.link_to(&frame[1..]);
+        self.next_seq += 1;
         frame.extend_from_slice(&self.link);
         frame.into()
     }
@@ -124,7 +127,9 @@ mod tests {
 
     fn frames(key: Option<AuditKey>) -> Vec<Bytes> {
         let mut chain = Chain::new(RunId::from_bytes([1; 16]), key);
-        (0..5u8).map(|n| chain.seal(&[n, n, n])).collect()
+        (0..5u8)
+            .map(|n| chain.seal(|body| body.extend_from_slice(&[n, n, n]), 3))
+            .collect()
     }
 
     fn check(frames: &[Bytes], key: Option<AuditKey>) -> Result<(), ChainError> {
@@ -168,7 +173,7 @@ mod tests {
         assert_eq!(check(&missing, None), Err(ChainError::Broken { seq: 3 }));
         let mut other = Chain::new(RunId::from_bytes([2; 16]), None);
         let mut foreign = intact;
-        foreign[0] = other.seal(&[0, 0, 0]);
+        foreign[0] = other.seal(|body| body.extend_from_slice(&[0, 0, 0]), 3);
         assert_eq!(check(&foreign, None), Err(ChainError::Broken { seq: 0 }));
     }
 

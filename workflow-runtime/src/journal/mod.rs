@@ -1,10 +1,11 @@
 //! The journal: what happened in a run, in order, for ever.
 //!
 //! Owns the reading of a run's frames back into verified, typed records. The files tell the
-//! story: `record` what can be said, `chain` what holds it together, `timeline` how it is shown
+//! story: `record` what can be said, `draft` how it is written, `chain` what holds it together, `timeline` how it is shown
 //! to a person. It never writes to a store and never decodes a user's payload.
 
 mod chain;
+mod draft;
 mod record;
 mod timeline;
 
@@ -14,6 +15,7 @@ use crate::ids::RunId;
 use crate::store::{RunHeader, RunState};
 
 pub(crate) use chain::{AuditKey, Chain};
+pub(crate) use draft::{Draft, Effect, Source, StepCompletedParts};
 pub use record::{
     AttemptFailed, Event, Outcome, Record, RunCompleted, RunFailed, RunRecovered, RunStarted,
     StepCompleted, TimerFired, TimerSet,

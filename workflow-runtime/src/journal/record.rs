@@ -43,6 +43,9 @@ mod tag {
     ];
 }
 
+/// The tag of a step's outcome, which is drafted from its parts (see `draft`).
+pub(super) const STEP_COMPLETED: u8 = tag::STEP_COMPLETED;
+
 /// One record of a journal.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Record {
@@ -204,17 +207,17 @@ pub(crate) enum RecordError {
 }
 
 impl Event {
-    /// Encodes the record's body: tag, time, fields.
-    pub(crate) fn encode(&self, time: Timestamp) -> Vec<u8> {
+    /// Encodes the record's fields, and says under which tag they go.
+    pub(super) fn encode_fields(&self) -> (u8, Vec<u8>) {
         match self {
-            Self::RunStarted(fields) => body(tag::RUN_STARTED, time, fields),
-            Self::StepCompleted(fields) => body(tag::STEP_COMPLETED, time, fields),
-            Self::AttemptFailed(fields) => body(tag::ATTEMPT_FAILED, time, fields),
-            Self::TimerSet(fields) => body(tag::TIMER_SET, time, fields),
-            Self::TimerFired(fields) => body(tag::TIMER_FIRED, time, fields),
-            Self::RunRecovered(fields) => body(tag::RUN_RECOVERED, time, fields),
-            Self::RunCompleted(fields) => body(tag::RUN_COMPLETED, time, fields),
-            Self::RunFailed(fields) => body(tag::RUN_FAILED, time, fields),
+            Self::RunStarted(fields) => (tag::RUN_STARTED, codec::encode(fields)),
+            Self::StepCompleted(fields) => (tag::STEP_COMPLETED, codec::encode(fields)),
+            Self::AttemptFailed(fields) => (tag::ATTEMPT_FAILED, codec::encode(fields)),
+            Self::TimerSet(fields) => (tag::TIMER_SET, codec::encode(fields)),
+            Self::TimerFired(fields) => (tag::TIMER_FIRED, codec::encode(fields)),
+            Self::RunRecovered(fields) => (tag::RUN_RECOVERED, codec::encode(fields)),
+            Self::RunCompleted(fields) => (tag::RUN_COMPLETED, codec::encode(fields)),
+            Self::RunFailed(fields) => (tag::RUN_FAILED, codec::encode(fields)),
         }
     }
 
@@ -239,13 +242,6 @@ impl Event {
             }
         }
     }
-}
-
-fn body<T: Serialize>(tag: u8, time: Timestamp, fields: &T) -> Vec<u8> {
-    let mut out = Vec::with_capacity(192);
-    out.push(tag);
-    codec::encode_into(&(time, fields), &mut out);
-    out
 }
 
 fn read<T: serde::de::DeserializeOwned>(
@@ -279,7 +275,10 @@ mod tests {
             source: "src/main.rs:7".into(),
             deadline: Timestamp::from_micros(9),
         });
-        let body = event.encode(Timestamp::from_micros(5));
+        let (tag, fields) = event.encode_fields();
+        let mut body = vec![tag];
+        codec::encode_into(&Timestamp::from_micros(5), &mut body);
+        body.extend_from_slice(&fields);
         assert_eq!(Event::decode(&body), Ok((Timestamp::from_micros(5), event)));
         for len in 0..body.len() {
             assert!(Event::decode(&body[..len]).is_err(), "cut at {len}");

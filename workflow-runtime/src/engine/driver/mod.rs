@@ -28,7 +28,7 @@ use crate::call::outcome::panic_message;
 use crate::clock::{Timestamp, wall_clock};
 use crate::context::{Ambient, Scope, enter};
 use crate::ids::StepId;
-use crate::journal::{Event, Outcome, RunCompleted, RunFailed};
+use crate::journal::{Draft, Event, Outcome, RunCompleted, RunFailed};
 use crate::replay::{Delivery, End};
 use crate::store::{ParkReason, Parking, StoreError};
 
@@ -76,6 +76,8 @@ pub(crate) struct Driver {
     commits: VecDeque<Commit>,
     /// Outcomes that are durable and wait for their turn.
     durable: VecDeque<(StepId, Timestamp)>,
+    /// Room for the records of one append.
+    drafts: Vec<Draft>,
     end: Option<End>,
     /// Steps may have been in flight when the last process died.
     after_crash: bool,
@@ -128,6 +130,7 @@ impl Driver {
             replayed: 0,
             commits: VecDeque::new(),
             durable: VecDeque::new(),
+            drafts: Vec::new(),
             end: None,
             after_crash,
             permit: Permit::Released,
@@ -145,7 +148,8 @@ impl Driver {
                 Poll::Pending => break,
                 Poll::Ready(Err(error)) => return Err(error),
                 Poll::Ready(Ok(())) => {
-                    self.durable.extend(commit.outcomes.drain(..));
+                    self.durable.extend(commit.first.take());
+                    self.durable.extend(commit.others.drain(..));
                     self.commits.pop_front();
                 }
             }
@@ -212,19 +216,19 @@ impl Driver {
 
     /// Hands what the calls made to the store.
     fn write_outbox(&mut self, end: Option<&End>) {
-        let mut events = self.core.take_outbox();
+        self.core.swap_outbox(&mut self.drafts);
         if let Some(end) = end {
-            events.push(match end {
+            self.drafts.push(Draft::of(&match end {
                 End::Completed(output) => Event::RunCompleted(RunCompleted {
                     output: output.clone(),
                 }),
                 End::Failed(failure) => Event::RunFailed(RunFailed {
                     failure: failure.clone(),
                 }),
-            });
+            }));
         }
-        if !events.is_empty() {
-            self.commits.push_back(self.writer.append(events));
+        if !self.drafts.is_empty() {
+            self.commits.push_back(self.writer.append(&mut self.drafts));
         }
     }
 
@@ -342,6 +346,7 @@ impl Driver {
         self.permit = Permit::Released;
         self.commits.shrink_to_fit();
         self.durable.shrink_to_fit();
+        self.drafts.shrink_to_fit();
     }
 }
 
@@ -363,6 +368,7 @@ impl Future for Driver {
         {
             return Poll::Pending;
         }
+        this.core.signal.begin_driving();
         loop {
             if let Err(error) = this.collect_commits(cx) {
                 return Poll::Ready(Exit::StoreFailed(error));
@@ -383,6 +389,9 @@ impl Future for Driver {
                 Next::Again => {}
                 Next::Exit(exit) => return Poll::Ready(exit),
                 Next::Wait => {
+                    if !this.core.signal.may_rest() {
+                        continue;
+                    }
                     this.watch_bodies(cx);
                     if this.core.bodies() == 0 && this.commits.is_empty() {
                         this.rest();

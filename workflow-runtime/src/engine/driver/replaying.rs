@@ -73,7 +73,7 @@ impl Driver {
             replayed = self.replayed, in_flight = in_flight.len(), "run recovered"
         );
         self.stage = Stage::Recovering;
-        self.core.annotate(Event::RunRecovered(RunRecovered {
+        self.core.annotate(&Event::RunRecovered(RunRecovered {
             replayed: self.replayed,
             in_flight,
         }));
