@@ -7,12 +7,16 @@
 
 mod walk;
 
+use std::cell::Cell;
 use std::fmt;
 
 use serde::ser::{self, Serialize};
 use serde::{Deserialize, Serialize as DeriveSerialize};
 
 use self::walk::{SequenceOrder, Walk};
+
+/// The most room a thread keeps for the next digest.
+const KEPT_ROOM: usize = 16 * 1024;
 
 /// A 128-bit digest of content.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, DeriveSerialize, Deserialize)]
@@ -64,11 +68,19 @@ pub(crate) struct InputDigest {
 ///
 /// Says why the value's own `Serialize` failed, or that it nests too deep.
 pub(crate) fn digest<T: Serialize + ?Sized>(value: &T) -> Result<InputDigest, DigestError> {
-    let mut walk = Walk::new(SequenceOrder::Counts);
+    thread_local! {
+        /// Room for the walk: every step has an input to be digested.
+        static ROOM: Cell<Vec<u8>> = const { Cell::new(Vec::new()) };
+    }
+    let mut walk = Walk::new(SequenceOrder::Counts, ROOM.take());
     value.serialize(&mut walk)?;
     let strict = Digest::of_bytes(&walk.out);
-    let unordered = if walk.saw_sequence {
-        let mut blind = Walk::new(SequenceOrder::Ignored);
+    let saw_sequence = walk.saw_sequence;
+    if walk.out.capacity() <= KEPT_ROOM {
+        ROOM.set(walk.out);
+    }
+    let unordered = if saw_sequence {
+        let mut blind = Walk::new(SequenceOrder::Ignored, Vec::new());
         value.serialize(&mut blind)?;
         Some(Digest::of_bytes(&blind.out))
     } else {

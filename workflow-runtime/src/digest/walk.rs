@@ -43,9 +43,11 @@ pub(super) struct Walk {
 }
 
 impl Walk {
-    pub(super) fn new(order: SequenceOrder) -> Self {
+    /// Begins a walk that writes to `out`, whatever was in it before.
+    pub(super) fn new(order: SequenceOrder, mut out: Vec<u8>) -> Self {
+        out.clear();
         Self {
-            out: Vec::with_capacity(128),
+            out,
             order,
             saw_sequence: false,
             depth: 0,
