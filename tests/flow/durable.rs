@@ -159,3 +159,28 @@ async fn a_recovery_is_on_record_before_any_body_starts_again() {
     assert_eq!(recovered.replayed, 1);
     assert_eq!(recovered.in_flight, [steps(&journal)[1].step]);
 }
+
+#[tokio::test]
+async fn a_buffered_engine_syncs_starts_and_results_all_the_same() {
+    let ledger = Ledger::shared();
+    let store = MemoryStore::new();
+    let buffered = engine(&ledger).durability(Durability::Buffered);
+    let first = buffered.open_with(store.clone()).await.expect("opens");
+    let run = first.start(two_steps()).key("k").await.expect("starts");
+    let started = store.reopen(Surviving::Synced);
+    run.result().await.expect("ends well");
+    let ended = store.reopen(Surviving::Synced);
+    drop(first);
+    ledger.forget_asking();
+    // The power was cut right after the start was told.
+    let again = engine(&ledger).open_with(started).await.expect("opens");
+    let same = again.run::<two_steps>(run.id()).await.expect("is there");
+    assert_eq!(same.result().await.expect("ends well"), 2);
+    // The power was cut right after the result was told: with it, all before it was synced.
+    ledger.forget_asking();
+    let again = engine(&ledger).open_with(ended).await.expect("opens");
+    let same = again.run::<two_steps>(run.id()).await.expect("is there");
+    assert_eq!(same.status().await.expect("is known"), RunStatus::Completed);
+    assert_eq!(same.result().await.expect("is known"), 2);
+    assert_eq!(ledger.asked(), 0, "nothing ran again");
+}
