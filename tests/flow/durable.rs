@@ -160,27 +160,43 @@ async fn a_recovery_is_on_record_before_any_body_starts_again() {
     assert_eq!(recovered.in_flight, [steps(&journal)[1].step]);
 }
 
+#[workflow]
+async fn naps() -> Result<u32> {
+    workflow_runtime::sleep(Duration::from_millis(20)).await;
+    Ok(3)
+}
+
 #[tokio::test]
-async fn a_buffered_engine_syncs_starts_and_results_all_the_same() {
+async fn a_buffered_engine_syncs_starts_all_the_same() {
+    let ledger = Ledger::shared();
+    let store = MemoryStore::new();
+    let builder = || engine(&ledger).register::<naps>();
+    let buffered = builder().durability(Durability::Buffered);
+    let first = buffered.open_with(store.clone()).await.expect("opens");
+    let run = first.start(naps()).await.expect("starts");
+    // The power is cut right after the start was told, while the run sleeps.
+    let after = store.reopen(Surviving::Synced);
+    drop(first);
+    let again = builder().open_with(after).await.expect("opens");
+    let same = again.run::<naps>(run.id()).await.expect("is there");
+    assert_eq!(same.result().await.expect("ends well"), 3);
+}
+
+#[tokio::test]
+async fn a_buffered_engine_syncs_results_all_the_same_and_with_them_all_before() {
     let ledger = Ledger::shared();
     let store = MemoryStore::new();
     let buffered = engine(&ledger).durability(Durability::Buffered);
     let first = buffered.open_with(store.clone()).await.expect("opens");
-    let run = first.start(two_steps()).key("k").await.expect("starts");
-    let started = store.reopen(Surviving::Synced);
+    let run = first.start(two_steps()).await.expect("starts");
     run.result().await.expect("ends well");
-    let ended = store.reopen(Surviving::Synced);
+    let after = store.reopen(Surviving::Synced);
     drop(first);
     ledger.forget_asking();
-    // The power was cut right after the start was told.
-    let again = engine(&ledger).open_with(started).await.expect("opens");
+    let again = engine(&ledger).open_with(after).await.expect("opens");
     let same = again.run::<two_steps>(run.id()).await.expect("is there");
-    assert_eq!(same.result().await.expect("ends well"), 2);
-    // The power was cut right after the result was told: with it, all before it was synced.
-    ledger.forget_asking();
-    let again = engine(&ledger).open_with(ended).await.expect("opens");
-    let same = again.run::<two_steps>(run.id()).await.expect("is there");
-    assert_eq!(same.status().await.expect("is known"), RunStatus::Completed);
+    let status = same.status().await.expect("is known");
+    assert_eq!(status, RunStatus::Completed);
     assert_eq!(same.result().await.expect("is known"), 2);
     assert_eq!(ledger.asked(), 0, "nothing ran again");
 }
