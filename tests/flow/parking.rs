@@ -95,7 +95,8 @@ async fn a_panicking_run_never_disturbs_the_others() {
             Ok(7) if n % 2 == 1 => {}
             Err(RunError::Parked(parking)) if n % 2 == 0 => {
                 assert_eq!(parking.reason, ParkReason::Panicked);
-                assert!(parking.report.contains("poison"));
+                let detail = engine.parked_detail(run.id()).await.expect("reads");
+                assert!(detail.expect("the message").contains("poison"));
             }
             other => panic!("run {n}: {other:?}"),
         }

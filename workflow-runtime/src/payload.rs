@@ -42,7 +42,8 @@ pub trait PayloadCodec: Send + Sync + 'static {
     fn decode(&self, coded: &[u8]) -> Result<Vec<u8>, String>;
 }
 
-/// Says why a value could not cross the journal. Never holds any of the payload.
+/// Says why a value could not cross the journal. Its text may quote the value, as serde's messages
+/// do: it is for the caller, not for a log.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum PayloadError {
@@ -170,6 +171,20 @@ impl Payloads {
                 .decode(payload)
                 .map(Cow::Owned)
                 .map_err(PayloadError::Codec),
+        }
+    }
+}
+
+impl PayloadError {
+    /// Says the same without anything that may quote the value.
+    pub(crate) fn without_values(&self) -> String {
+        match self {
+            Self::TooLarge { .. } => self.to_string(),
+            Self::Serialize(_) => "it cannot be serialized".to_owned(),
+            Self::Deserialize { type_name, .. } => {
+                format!("it cannot be read back as `{type_name}`")
+            }
+            Self::Codec(_) => "the payload codec failed".to_owned(),
         }
     }
 }

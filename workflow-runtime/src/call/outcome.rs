@@ -14,6 +14,7 @@ use super::returns::{Decoded, Returns};
 use super::step::Made;
 use crate::clock::{Timestamp, wall_clock};
 use crate::engine::Config;
+use crate::engine::obstacle::Obstacle;
 use crate::error::{Error, Retry};
 use crate::ids::StepId;
 use crate::journal::{AttemptFailed, Draft, Event, Outcome, Source, StepCompletedParts};
@@ -42,7 +43,7 @@ pub(super) enum Settled<R> {
     /// Record the failure and try again then.
     Retry { event: Event, at: Timestamp },
     /// Nothing can be recorded.
-    Park(String),
+    Park(Obstacle),
 }
 
 /// How often, how long and how far apart attempts are; `None` is what the engine says.
@@ -168,7 +169,10 @@ fn finish<R>(
             outcome: Outcome::Broken(payload),
             decoded: returns.broken(error),
         },
-        Err(_) => Settled::Park(format!("the outcome of step `{name}`: {problem}")),
+        Err(_) => {
+            let what = format!("the outcome of step `{name}`");
+            Settled::Park(Obstacle::unreadable(&what, &problem))
+        }
     }
 }
 

@@ -24,6 +24,7 @@ use crate::clock::{Timestamp, wall_clock};
 use crate::context::{Scope, StepContext, StepMetadata};
 use crate::digest::InputDigest;
 use crate::engine::core::{Delivered, RunCore, Trouble, Turn};
+use crate::engine::obstacle::Obstacle;
 use crate::engine::resources::{MissingResource, Resources};
 use crate::engine::signal::CallWaker;
 use crate::engine::timers::Deadline;
@@ -275,13 +276,10 @@ impl<'step, R> StepCall<'step, R> {
                     error.context(format!("step `{name}` at {} gave no value", self.site)),
                 ));
             }
-            Err(error) => core.trouble(Trouble::Park(
-                ParkReason::Undecodable,
-                format!(
-                    "the recorded outcome of step `{name}` at {}: {error}",
-                    self.site
-                ),
-            )),
+            Err(error) => {
+                let what = format!("the recorded outcome of step `{name}` at {}", self.site);
+                core.trouble(Trouble::Park(Obstacle::unreadable(&what, &error)));
+            }
         }
         Poll::Pending
     }
@@ -378,7 +376,8 @@ impl<'step, R> StepCall<'step, R> {
                     "step `{}` at {}: {missing}",
                     self.definition.name, self.site
                 );
-                core.trouble(Trouble::Park(ParkReason::MissingResource, report));
+                let obstacle = Obstacle::new(ParkReason::MissingResource, report);
+                core.trouble(Trouble::Park(obstacle));
                 return None;
             }
         };
@@ -438,8 +437,8 @@ impl<'step, R> StepCall<'step, R> {
                 core.hand_in(made.id, draft);
                 Doing::HandedIn(decoded)
             }
-            Settled::Park(report) => {
-                core.trouble(Trouble::Park(ParkReason::Undecodable, report));
+            Settled::Park(obstacle) => {
+                core.trouble(Trouble::Park(obstacle));
                 Doing::Nothing
             }
         };

@@ -11,8 +11,9 @@ use std::task::Waker;
 use bytes::Bytes;
 
 use super::Services;
+use super::obstacle::Obstacle;
 use super::signal::{CallWaker, RunSignal, wake_by_engine};
-use crate::clock::{Timestamp, wall_clock};
+use crate::clock::Timestamp;
 use crate::context::WorkflowMetadata;
 use crate::digest::InputDigest;
 use crate::error::Error;
@@ -20,7 +21,6 @@ use crate::id_map::{IdMap, IdSet};
 use crate::ids::{CallKind, RunId, StepId};
 use crate::journal::{Draft, Event, Outcome};
 use crate::replay::{Known, WaitingCall};
-use crate::store::ParkReason;
 
 /// Shared between the driver of one run and the calls inside it.
 pub(crate) struct RunCore {
@@ -68,7 +68,7 @@ struct State {
 #[derive(Debug)]
 pub(crate) enum Trouble {
     /// A person has to help.
-    Park(ParkReason, String),
+    Park(Obstacle),
     /// The run fails: a call cannot give the workflow a value of its type.
     Fail(Error),
 }
@@ -407,10 +407,5 @@ impl RunCore {
     /// Whether anything durable is waited for.
     pub(crate) fn waits_on_nothing(&self) -> bool {
         self.state().calls.is_empty()
-    }
-
-    /// The time for the next record, never before the previous one's.
-    pub(crate) fn record_time(previous: Timestamp) -> Timestamp {
-        wall_clock().max(previous)
     }
 }

@@ -216,6 +216,25 @@ pub(super) async fn status(shared: &Shared, run: RunId) -> Result<RunStatus, Eng
     Ok(header(shared, run).await?.state.into())
 }
 
+pub(super) async fn parked_detail(
+    shared: &Shared,
+    run: RunId,
+) -> Result<Option<String>, EngineError> {
+    let RunState::Parked(Parking {
+        detail: Some(detail),
+        ..
+    }) = header(shared, run).await?.state
+    else {
+        return Ok(None);
+    };
+    let decoded = shared.services.payloads.decode(&detail);
+    decoded.map_err(|problem| EngineError::Payload {
+        what: "parking detail",
+        run,
+        problem,
+    })
+}
+
 pub(super) async fn open<W: Workflow>(
     shared: &Arc<Shared>,
     run: RunId,

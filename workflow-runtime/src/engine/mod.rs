@@ -11,6 +11,7 @@ mod driver;
 mod error;
 mod handle;
 mod inspect;
+pub(crate) mod obstacle;
 mod progress;
 mod registry;
 pub(crate) mod resources;
@@ -249,6 +250,16 @@ impl Engine {
     /// If there is no such run or the store fails.
     pub async fn status(&self, run: RunId) -> Result<RunStatus, EngineError> {
         handle::status(self.shared(), run).await
+    }
+
+    /// Returns what a parked run's report leaves out because it may show values: differing inputs, a
+    /// panic's message, a decoder's complaint. `None` if there is nothing more, or it is not parked.
+    ///
+    /// # Errors
+    ///
+    /// If there is no such run, the store fails, or the payload codec does.
+    pub async fn parked_detail(&self, run: RunId) -> Result<Option<String>, EngineError> {
+        handle::parked_detail(self.shared(), run).await
     }
 
     /// Returns the newest warnings about runs of this engine.

@@ -12,11 +12,12 @@ use tokio::sync::oneshot;
 
 use super::core::{Phase, RunCore};
 use super::driver::{Driver, Exit};
+use super::obstacle::Obstacle;
 use super::progress::Progress;
 use super::start::Prepared;
 use super::writer::Writer;
 use super::{EngineError, RunEntry, Shared};
-use crate::clock::{Timestamp, wall_clock};
+use crate::clock::Timestamp;
 use crate::context::WorkflowMetadata;
 use crate::id_map::IdMap;
 use crate::ids::{DERIVATION_VERSION, RunId, StepId};
@@ -183,7 +184,7 @@ fn drive(
     async move {
         let exit = match driver {
             Ok(driver) => driver.await,
-            Err((reason, report)) => Exit::Park(parking(reason, report)),
+            Err(obstacle) => Exit::Park(obstacle.into_parking(&shared.services.payloads)),
         };
         match exit {
             Exit::Ended(end) => {
@@ -243,7 +244,10 @@ async fn claim(shared: Arc<Shared>, run: RunId, after_crash: bool) -> Result<Box
             phase: Phase::Replaying,
             after_crash,
         })),
-        Err((reason, report)) => Err(park(shared, run, claim.epoch, parking(reason, report)).await),
+        Err(obstacle) => {
+            let parking = obstacle.into_parking(&shared.services.payloads);
+            Err(park(shared, run, claim.epoch, parking).await)
+        }
     }
 }
 
@@ -252,7 +256,7 @@ fn read_history(
     run: RunId,
     key: Option<AuditKey>,
     frames: &[Bytes],
-) -> Result<(History, Chain), (ParkReason, String)> {
+) -> Result<(History, Chain), Obstacle> {
     let mut reader = Reader::new(run, key, frames);
     let history = History::read(&mut reader).map_err(|error| {
         let reason = if error.is_newer() {
@@ -260,13 +264,13 @@ fn read_history(
         } else {
             ParkReason::Corrupt
         };
-        (reason, error.to_string())
+        Obstacle::new(reason, error.to_string())
     })?;
     match history {
         Some(history) if history.started.derivation == DERIVATION_VERSION => {
             Ok((history, reader.into_chain()))
         }
-        Some(history) => Err((
+        Some(history) => Err(Obstacle::new(
             ParkReason::Undecodable,
             format!(
                 "its ids are of derivation {}, this release knows {DERIVATION_VERSION}: upgrade \
@@ -274,7 +278,7 @@ fn read_history(
                 history.started.derivation
             ),
         )),
-        None => Err((
+        None => Err(Obstacle::new(
             ParkReason::Corrupt,
             "its journal does not begin with its start".to_owned(),
         )),
@@ -309,24 +313,18 @@ impl Begun {
         }
     }
 
-    fn into_driver(
-        self,
-        shared: &Arc<Shared>,
-        entry: &RunEntry,
-    ) -> Result<Driver, (ParkReason, String)> {
+    fn into_driver(self, shared: &Arc<Shared>, entry: &RunEntry) -> Result<Driver, Obstacle> {
         let started = self.started;
         let make = shared
             .registry
             .find(&started.workflow, started.version)
             .ok_or_else(|| {
                 let report = shared.registry.missing(&started.workflow, started.version);
-                (ParkReason::Unregistered, report)
+                Obstacle::new(ParkReason::Unregistered, report)
             })?;
         let workflow = make(&shared.services.payloads, &started.input).map_err(|problem| {
-            (
-                ParkReason::Undecodable,
-                format!("the recorded input of `{}`: {problem}", started.workflow),
-            )
+            let what = format!("the recorded input of `{}`", started.workflow);
+            Obstacle::unreadable(&what, &problem)
         })?;
         let identity = WorkflowMetadata {
             run_id: self.chain.run(),
@@ -363,15 +361,6 @@ impl Begun {
             self.recorded,
             self.after_crash,
         ))
-    }
-}
-
-fn parking(reason: ParkReason, report: String) -> Parking {
-    Parking {
-        reason,
-        at: wall_clock(),
-        report: report.into(),
-        detail: None,
     }
 }
 

@@ -5,8 +5,7 @@
 
 use std::sync::Arc;
 
-use super::core::RunCore;
-use crate::clock::Timestamp;
+use crate::clock::{Timestamp, wall_clock};
 use crate::ids::{RunId, StepId};
 use crate::journal::{Chain, Draft, Effect};
 use crate::store::{Append, BoxFuture, Durability, Epoch, RunEnd, Store, StoreResult};
@@ -37,7 +36,7 @@ impl Writer {
         let mut end = None;
         let mut frames = Vec::with_capacity(drafts.len());
         for draft in drafts.drain(..) {
-            let time = RunCore::record_time(self.last_time);
+            let time = wall_clock().max(self.last_time);
             self.last_time = time;
             frames.push(draft.seal(time, &mut self.chain));
             match draft.effect() {

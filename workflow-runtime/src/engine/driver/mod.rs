@@ -20,6 +20,7 @@ use std::time::Duration;
 
 use self::permit::Permit;
 use super::core::{Delivered, RunCore, Trouble};
+use super::obstacle::Obstacle;
 use super::registry::WorkflowFuture;
 use super::timers::Deadline;
 use super::warnings::Warning;
@@ -30,7 +31,7 @@ use crate::context::{Ambient, Scope, enter};
 use crate::ids::StepId;
 use crate::journal::{Draft, Event, Outcome, RunCompleted, RunFailed};
 use crate::replay::{Delivery, End};
-use crate::store::{ParkReason, Parking, StoreError};
+use crate::store::{Parking, StoreError};
 
 /// How long a body that could go on may stay unpolled before it is reported.
 const UNPOLLED_AFTER: Duration = Duration::from_secs(1);
@@ -181,12 +182,7 @@ impl Driver {
             Err(panic) => {
                 self.drop_workflow();
                 self.write_outbox(None);
-                let message = panic_message(panic.as_ref());
-                let report = format!(
-                    "the workflow's own code panicked: {message}\n  no step was lost; fix the \
-                     code, deploy, then `engine.resume(run)`"
-                );
-                return Some(self.park(ParkReason::Panicked, report, None));
+                return Some(self.park(Obstacle::panicked(panic_message(panic.as_ref()))));
             }
         }
         match self.core.take_trouble() {
@@ -198,10 +194,10 @@ impl Driver {
                 self.end = Some(End::Failed(Outcome::Broken(payload)));
                 None
             }
-            Some(Trouble::Park(reason, report)) => {
+            Some(Trouble::Park(obstacle)) => {
                 self.drop_workflow();
                 self.write_outbox(None);
-                Some(self.park(reason, report, None))
+                Some(self.park(obstacle))
             }
         }
     }
@@ -294,14 +290,8 @@ impl Driver {
         }
     }
 
-    fn park(&mut self, reason: ParkReason, report: String, detail: Option<String>) -> Exit {
-        let payloads = &self.core.services.payloads;
-        Exit::Park(Parking {
-            reason,
-            at: wall_clock(),
-            report: report.into(),
-            detail: detail.and_then(|text| payloads.encode(&text).ok()),
-        })
+    fn park(&self, obstacle: Obstacle) -> Exit {
+        Exit::Park(obstacle.into_parking(&self.core.services.payloads))
     }
 
     fn warn(&self, message: impl Into<Cow<'static, str>>) {

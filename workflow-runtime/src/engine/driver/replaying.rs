@@ -2,6 +2,7 @@
 
 use super::{Driver, Exit, Next, Stage};
 use crate::engine::core::{Delivered, Phase};
+use crate::engine::obstacle::Obstacle;
 use crate::engine::warnings::Warning;
 use crate::ids::{CallKind, StepId};
 use crate::journal::{Event, RunRecovered};
@@ -129,6 +130,6 @@ impl Driver {
             differences,
         };
         let detail = mismatch.detail();
-        self.park(ParkReason::Diverged, mismatch.report(), detail)
+        self.park(Obstacle::new(ParkReason::Diverged, mismatch.report()).detail(detail))
     }
 }

@@ -1,0 +1,57 @@
+//! What keeps a run from going on until a person has helped, told in two parts.
+//!
+//! Owns the line between what may be logged and what may not. A report names rules, types, steps and
+//! lines; whatever may quote a value (a panic's message, a decoder's complaint, differing inputs) is
+//! the detail, which is stored as a payload, behind the payload codec.
+
+use crate::clock::wall_clock;
+use crate::payload::{PayloadError, Payloads};
+use crate::store::{ParkReason, Parking};
+
+/// Why a run is to be parked.
+#[derive(Debug)]
+pub(crate) struct Obstacle {
+    reason: ParkReason,
+    report: String,
+    detail: Option<String>,
+}
+
+impl Obstacle {
+    /// Makes an obstacle whose report says everything.
+    pub(crate) fn new(reason: ParkReason, report: String) -> Self {
+        Self {
+            reason,
+            report,
+            detail: None,
+        }
+    }
+
+    /// Adds what may quote a value.
+    pub(crate) fn detail(mut self, detail: Option<String>) -> Self {
+        self.detail = detail;
+        self
+    }
+
+    /// Makes the obstacle of a value that cannot cross the journal.
+    pub(crate) fn unreadable(what: &str, problem: &PayloadError) -> Self {
+        let report = format!("{what}: {}", problem.without_values());
+        Self::new(ParkReason::Undecodable, report).detail(Some(problem.to_string()))
+    }
+
+    /// Makes the obstacle of a panic in the workflow's own code.
+    pub(crate) fn panicked(message: String) -> Self {
+        let report = "the workflow's own code panicked (its message: `engine.parked_detail(run)`)\n  \
+                      no step was lost; fix the code, deploy, then `engine.resume(run)`";
+        Self::new(ParkReason::Panicked, report.to_owned()).detail(Some(message))
+    }
+
+    /// Turns it into what is stored.
+    pub(crate) fn into_parking(self, payloads: &Payloads) -> Parking {
+        Parking {
+            reason: self.reason,
+            at: wall_clock(),
+            report: self.report.into(),
+            detail: self.detail.and_then(|text| payloads.encode(&text).ok()),
+        }
+    }
+}
