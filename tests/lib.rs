@@ -9,11 +9,13 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use bytes::Bytes;
 use serde::de::DeserializeOwned;
+use workflow_runtime::clock::Timestamp;
 use workflow_runtime::journal::{Event, Journal, Outcome, StepCompleted};
 use workflow_runtime::store::memory::{FaultPlan, MemoryStore, Surviving};
 use workflow_runtime::store::{
-    Append, BoxFuture, Claim, Creation, Durability, Epoch, NewRun, Parking, RunHeader, RunQuery,
-    RunState, Store, StoreResult,
+    Append, BoxFuture, Claim, Commit, Committed, Creation, Durability, Epoch, Mail, NewRun,
+    NoteKey, Parking, Released, Reopening, RunHeader, RunQuery, RunState, Sleeper, Store,
+    StoreResult,
 };
 use workflow_runtime::{
     EngineBuilder, RunError, RunId, StepId, Workflow, WorkflowCall, get_step_metadata,
@@ -146,6 +148,8 @@ pub async fn cut(header: &RunHeader, frames: &[Bytes], records: usize) -> Memory
             first_seq: 1,
             frames: frames[1..records].to_vec(),
             end: None,
+            taken: 0,
+            changes: None,
             durability: Durability::Synced,
         };
         store.append(append).await.expect("appends");
@@ -201,6 +205,52 @@ impl<F: Fn(&mut Vec<Bytes>) + Send + Sync + 'static> Store for Edited<F> {
 
     fn append(&self, append: Append) -> BoxFuture<'static, StoreResult<()>> {
         self.store.append(append)
+    }
+
+    fn commit(&self, commit: Commit) -> BoxFuture<'_, StoreResult<Committed>> {
+        self.store.commit(commit)
+    }
+
+    fn put_to_sleep(
+        &self,
+        run: RunId,
+        epoch: Epoch,
+        wake_at: Option<Timestamp>,
+    ) -> BoxFuture<'_, StoreResult<Released>> {
+        self.store.put_to_sleep(run, epoch, wake_at)
+    }
+
+    fn revive(&self, reopening: Reopening) -> BoxFuture<'_, StoreResult<Epoch>> {
+        self.store.revive(reopening)
+    }
+
+    fn delete(&self, runs: Vec<RunId>) -> BoxFuture<'_, StoreResult<u64>> {
+        self.store.delete(runs)
+    }
+
+    fn asleep(
+        &self,
+        after: Option<Sleeper>,
+        limit: usize,
+    ) -> BoxFuture<'_, StoreResult<Vec<Sleeper>>> {
+        self.store.asleep(after, limit)
+    }
+
+    fn mail(&self, run: RunId, from: u64) -> BoxFuture<'_, StoreResult<Vec<Mail>>> {
+        self.store.mail(run, from)
+    }
+
+    fn note(&self, key: NoteKey) -> BoxFuture<'_, StoreResult<Option<Bytes>>> {
+        self.store.note(key)
+    }
+
+    fn notes(
+        &self,
+        prefix: NoteKey,
+        after: Option<NoteKey>,
+        limit: usize,
+    ) -> BoxFuture<'_, StoreResult<Vec<(NoteKey, Bytes)>>> {
+        self.store.notes(prefix, after, limit)
     }
 
     fn park(

@@ -124,6 +124,7 @@ impl Fixture {
             key: Some("story".into()),
             input_digest: Digest::from_bytes([0; 16]),
             created_at: Timestamp::from_micros(1),
+            origin: None,
             state: RunState::Active,
         }
     }

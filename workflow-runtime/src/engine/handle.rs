@@ -31,18 +31,21 @@ pub enum RunStatus {
     Cancelled,
     /// The workflow ended itself with a reason.
     Aborted,
+    /// The workflow went on as a new run.
+    Continued,
 }
 
 impl From<RunState> for RunStatus {
     fn from(state: RunState) -> Self {
         match state {
-            RunState::Active => Self::Active,
+            RunState::Active | RunState::Asleep { .. } => Self::Active,
             RunState::Parked(parking) => Self::Parked(Box::new(parking)),
             RunState::Ended(end) => match end.kind {
                 EndKind::Completed => Self::Completed,
                 EndKind::Failed => Self::Failed,
                 EndKind::Cancelled => Self::Cancelled,
                 EndKind::Aborted => Self::Aborted,
+                EndKind::Continued => Self::Continued,
             },
         }
     }
@@ -191,8 +194,9 @@ impl<W: Workflow> RunHandle<W> {
                         .map(Ok)
                         .ok_or(EngineError::UnknownRun(self.run));
                 }
-                RunState::Active if is_new => {} // taken up since: wait for that
-                RunState::Active => {
+                // Taken up since: wait for that.
+                RunState::Active | RunState::Asleep { .. } if is_new => {}
+                RunState::Active | RunState::Asleep { .. } => {
                     return Err(EngineError::Stopped(format!(
                         "{} is unfinished and not driven by this engine",
                         self.run

@@ -87,6 +87,7 @@ impl<W: Workflow> Start<W> {
             key: key.clone(),
             input_digest,
             created_at,
+            origin: None,
             state: RunState::Active,
         };
         let started = RunStarted {

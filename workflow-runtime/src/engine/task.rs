@@ -88,7 +88,7 @@ pub(super) async fn resume_all(shared: &Arc<Shared>) -> Result<(), EngineError> 
             continue;
         }
         match &header.state {
-            RunState::Active => {}
+            RunState::Active | RunState::Asleep { .. } => {}
             // What a new process may have been given; the rest waits for a person.
             RunState::Parked(parking)
                 if matches!(
@@ -113,7 +113,9 @@ pub(super) async fn resume(shared: &Arc<Shared>, run: RunId) -> Result<(), Engin
             .ok_or(EngineError::UnknownRun(run))?;
         let in_memory = match header.state {
             RunState::Ended(_) => return Err(EngineError::Ended(run)),
-            RunState::Active | RunState::Parked(_) => take_up(shared, run, false),
+            RunState::Active | RunState::Asleep { .. } | RunState::Parked(_) => {
+                take_up(shared, run, false)
+            }
         };
         match (in_memory, header.state) {
             // The store says parked, and yet it is in memory: its task has parked it and not left

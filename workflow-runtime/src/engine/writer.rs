@@ -52,6 +52,8 @@ impl Writer {
             first_seq,
             frames,
             end: end.map(|(kind, at)| RunEnd { kind, at }),
+            taken: 0,
+            changes: None,
             // Whoever was told of a result relies on it; with it, all before it is synced.
             durability: match end {
                 Some(_) => Durability::Synced,

@@ -33,7 +33,9 @@ impl fmt::Display for Journal {
             )?;
         }
         match &header.state {
-            RunState::Active => writeln!(f, "{:>9}       unfinished", "…"),
+            RunState::Active | RunState::Asleep { .. } => {
+                writeln!(f, "{:>9}       unfinished", "…")
+            }
             RunState::Parked(parking) => {
                 writeln!(f, "{:>9}       parked: {}", "…", parking.report)
             }

@@ -186,6 +186,7 @@ fn header(n: u64) -> RunHeader {
         key: Some(format!("order-{n}").into()),
         input_digest: Digest::from_bytes([7; 16]),
         created_at: Timestamp::from_micros(1_000 + n),
+        origin: None,
         state: RunState::Active,
     }
 }
@@ -214,6 +215,8 @@ fn append(n: u64, epoch: Epoch, seq: u64, frames: Vec<Bytes>) -> Append {
         first_seq: seq,
         frames,
         end: None,
+        taken: 0,
+        changes: None,
         durability: Durability::Synced,
     }
 }
@@ -221,6 +224,8 @@ fn append(n: u64, epoch: Epoch, seq: u64, frames: Vec<Bytes>) -> Append {
 fn ending(n: u64, epoch: Epoch, seq: u64, kind: EndKind) -> Append {
     Append {
         end: Some(end(kind)),
+        taken: 0,
+        changes: None,
         ..append(n, epoch, seq, vec![frame(n, seq, 30)])
     }
 }

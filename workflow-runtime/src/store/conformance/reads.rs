@@ -133,8 +133,8 @@ pub async fn a_listing_filters_by_namespace_workflow_and_state(harness: &dyn Har
             namespace: namespace.map(Into::into),
             workflow: workflow.map(Into::into),
             states: states.to_vec(),
-            after: None,
             limit: 100,
+            ..RunQuery::default()
         };
         let listed = store.list(query);
         async move { listed.await.expect("listed").len() }

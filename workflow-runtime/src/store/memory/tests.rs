@@ -17,6 +17,7 @@ fn header(n: u8) -> RunHeader {
         key: None,
         input_digest: Digest::from_bytes([n; 16]),
         created_at: Timestamp::from_micros(u64::from(n)),
+        origin: None,
         state: RunState::Active,
     }
 }
@@ -36,6 +37,8 @@ fn append(n: u8, seq: u64, durability: Durability) -> Append {
         first_seq: seq,
         frames: vec![Bytes::from_static(b"next")],
         end: None,
+        taken: 0,
+        changes: None,
         durability,
     }
 }

@@ -266,6 +266,7 @@ mod tests {
             key: Some("order-1".into()),
             input_digest: Digest::from_bytes([3; 16]),
             created_at: Timestamp::from_micros(1_700_000_000_000_000),
+            origin: None,
             state: RunState::Active,
         }
     }

@@ -48,9 +48,10 @@ use self::op::Op;
 use self::shared::{Phase, Shared};
 use self::view::Snapshot;
 use super::{
-    Append, BoxFuture, Claim, Creation, Epoch, NewRun, Parking, RunHeader, RunQuery, Store,
-    StoreError, StoreResult,
+    Append, BoxFuture, Claim, Commit, Committed, Creation, Epoch, Mail, NewRun, NoteKey, Parking,
+    Released, Reopening, RunHeader, RunQuery, Sleeper, Store, StoreError, StoreResult,
 };
+use crate::clock::Timestamp;
 use crate::ids::RunId;
 
 /// sled's cache, unless said otherwise: enough for the pages of a busy day, little enough
@@ -203,6 +204,13 @@ fn fits(run: RunId, bytes: usize) -> StoreResult<()> {
     })
 }
 
+fn unbuilt<T: Send + 'static>() -> BoxFuture<'static, StoreResult<T>> {
+    Box::pin(ready(Err(StoreError::Io {
+        operation: "this".to_owned(),
+        message: "not built yet".to_owned(),
+    })))
+}
+
 impl Store for SledStore {
     fn create(&self, run: NewRun) -> BoxFuture<'_, StoreResult<Creation>> {
         let header = &run.header;
@@ -235,6 +243,48 @@ impl Store for SledStore {
                 Box::pin(ready(Err(self.refusal(run))))
             }
         }
+    }
+
+    fn commit(&self, _: Commit) -> BoxFuture<'_, StoreResult<Committed>> {
+        unbuilt()
+    }
+
+    fn put_to_sleep(
+        &self,
+        _: RunId,
+        _: Epoch,
+        _: Option<Timestamp>,
+    ) -> BoxFuture<'_, StoreResult<Released>> {
+        unbuilt()
+    }
+
+    fn revive(&self, _: Reopening) -> BoxFuture<'_, StoreResult<Epoch>> {
+        unbuilt()
+    }
+
+    fn delete(&self, _: Vec<RunId>) -> BoxFuture<'_, StoreResult<u64>> {
+        unbuilt()
+    }
+
+    fn asleep(&self, _: Option<Sleeper>, _: usize) -> BoxFuture<'_, StoreResult<Vec<Sleeper>>> {
+        Box::pin(ready(Ok(Vec::new())))
+    }
+
+    fn mail(&self, _: RunId, _: u64) -> BoxFuture<'_, StoreResult<Vec<Mail>>> {
+        unbuilt()
+    }
+
+    fn note(&self, _: NoteKey) -> BoxFuture<'_, StoreResult<Option<Bytes>>> {
+        unbuilt()
+    }
+
+    fn notes(
+        &self,
+        _: NoteKey,
+        _: Option<NoteKey>,
+        _: usize,
+    ) -> BoxFuture<'_, StoreResult<Vec<(NoteKey, Bytes)>>> {
+        unbuilt()
     }
 
     fn park(
@@ -284,6 +334,8 @@ impl Store for SledStore {
                         epoch: epoch.unwrap_or(found.epoch.next()),
                         header: found.header.clone(),
                         frames: found.frames(database, 0, usize::MAX)?,
+                        mail: Vec::new(),
+                        next_letter: 0,
                     }))
                 })
             })

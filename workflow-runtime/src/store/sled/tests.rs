@@ -76,6 +76,7 @@ fn header(n: u64) -> RunHeader {
         key: None,
         input_digest: Digest::from_bytes([0; 16]),
         created_at: Timestamp::from_micros(n),
+        origin: None,
         state: RunState::Active,
     }
 }
@@ -95,6 +96,8 @@ fn append(n: u64, seq: u64, len: usize) -> Append {
         first_seq: seq,
         frames: vec![vec![2; len].into()],
         end: None,
+        taken: 0,
+        changes: None,
         durability: Durability::Synced,
     }
 }
