@@ -2,6 +2,8 @@
 
 mod asked_again;
 mod basics;
+mod cancelling;
+mod children;
 mod concurrency;
 mod crash_everywhere;
 mod divergence;
@@ -13,9 +15,11 @@ mod keys;
 mod misuse;
 mod parking;
 mod payloads;
+mod published;
 mod random_programs;
 mod reading;
 mod resumed;
+mod signals;
 mod starting;
 mod steps;
 mod stopping;

@@ -82,7 +82,10 @@ mod key;
 mod logs;
 mod payload;
 
-pub use call::{Direct, Sleep, Step, StepCall, Workflow, WorkflowCall, sleep, sleep_until};
+pub use call::{
+    ChildRun, Direct, Elapsed, Signals, Sleep, Step, StepCall, Timeout, WaitFor, Workflow,
+    WorkflowCall, publish, signals, sleep, sleep_until, start_child, timeout, wait_for,
+};
 pub use context::{
     Scoped, StepMetadata, WorkflowMetadata, get_step_metadata, get_workflow_metadata, resource,
     scope, try_get_step_metadata, try_get_workflow_metadata,
@@ -90,8 +93,8 @@ pub use context::{
 pub use determinism::{Random, now, random, uuid};
 pub use digest::Digest;
 pub use engine::{
-    Engine, EngineBuilder, EngineError, ParseCursorError, RunCursor, RunError, RunHandle,
-    RunStatus, Runs, RunsPage, Shutdown, Start, Verification, Warning,
+    Cancel, Engine, EngineBuilder, EngineError, ParseCursorError, RunCursor, RunError, RunHandle,
+    RunStatus, Runs, RunsPage, SendSignal, Sent, Shutdown, Start, Verification, Warning, Watch,
 };
 pub use error::{Error, Result, ResultExt};
 pub use ids::{ParseIdError, RunId, StepId};

@@ -67,6 +67,7 @@ fn workflow(function: &Function, options: &WorkflowOptions) -> TokenStream {
     let implementation = implementation(function, options, &door);
     quote_spanned! {span=>
         #attributes
+        #[track_caller]
         #vis #fn_token #ident(#params) -> #door::WorkflowCall<#name #close #block
         #marker
         #implementation

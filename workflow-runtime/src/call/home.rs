@@ -4,6 +4,7 @@
 //! or polled where they would have no journal: outside a run, inside a step, in a spawned task, in
 //! another run. It never runs anything.
 
+use std::fmt;
 use std::panic::Location;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -85,22 +86,38 @@ impl Home {
     }
 }
 
+/// What is polled, for messages.
+#[derive(Clone, Copy)]
+pub(super) enum What<'a> {
+    Step(&'a str),
+    Timer,
+    Signal(&'a str),
+    Child(&'a str),
+}
+
+impl fmt::Display for What<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Step(name) => write!(f, "step `{name}`"),
+            Self::Timer => write!(f, "sleep()"),
+            Self::Signal(name) => write!(f, "wait_for(\"{name}\")"),
+            Self::Child(name) => write!(f, "child workflow `{name}`"),
+        }
+    }
+}
+
 /// Panics unless the workflow that made a call is being polled now.
-pub(super) fn assert_at_home(scope: &Scope, kind: CallKind, name: &str, site: &Location<'_>) {
+pub(super) fn assert_at_home(scope: &Scope, what: What<'_>, site: &Location<'_>) {
     let at_home = with_current(
         |ambient| matches!(ambient, Ambient::Workflow(here) if Arc::ptr_eq(here.core(), scope.core())),
     );
     if !at_home {
-        refuse_away_from_home(scope, kind, name, site);
+        refuse_away_from_home(scope, what, site);
     }
 }
 
 #[cold]
-fn refuse_away_from_home(scope: &Scope, kind: CallKind, name: &str, site: &Location<'_>) -> ! {
-    let what = match kind {
-        CallKind::Step => format!("step `{name}`"),
-        CallKind::Timer => "sleep()".to_owned(),
-    };
+fn refuse_away_from_home(scope: &Scope, what: What<'_>, site: &Location<'_>) -> ! {
     let run = scope.core().run();
     match with_current(Ambient::clone) {
         Ambient::Workflow(here) => panic!(

@@ -7,20 +7,28 @@
 
 pub(crate) mod args;
 mod attempt;
+mod child;
 mod direct;
 mod home;
 pub(crate) mod outcome;
+mod publish;
+mod race;
 pub(crate) mod returns;
 mod running;
+mod signals;
 mod step;
 mod timer;
 mod workflow;
 
 pub use attempt::{Attempt, blocking};
+pub use child::{ChildRun, WorkflowCall, start_child};
 pub use direct::Direct;
+pub use publish::publish;
+pub use race::{Elapsed, Timeout, timeout};
+pub use signals::{Signals, WaitFor, signals, wait_for};
 pub use step::{StepCall, step_call};
 pub use timer::{Sleep, sleep, sleep_until};
-pub use workflow::{Step, Workflow, WorkflowCall};
+pub use workflow::{Step, Workflow};
 
 use std::time::Duration;
 

@@ -16,7 +16,7 @@ use super::StepDefinition;
 use super::args::StepArgs;
 use super::attempt::Attempt;
 use super::direct::Direct;
-use super::home::{Home, assert_at_home, refuse_homeless};
+use super::home::{Home, What, assert_at_home, refuse_homeless};
 use super::outcome::{AttemptEnd, Policy, Settled, panic_message, settle};
 use super::returns::{Decoded, Returns};
 use super::running::{Body, Counted, Running, TypedBody};
@@ -491,7 +491,7 @@ impl<R> Future for StepCall<'_, R> {
                 refuse_homeless(home, this.definition.name, this.site)
             }
         };
-        assert_at_home(&scope, CallKind::Step, this.definition.name, this.site);
+        assert_at_home(&scope, What::Step(this.definition.name), this.site);
         this.poll_in_run(&scope, id, called_at, cx)
     }
 }

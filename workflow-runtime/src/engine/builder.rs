@@ -2,7 +2,7 @@
 
 use std::path::Path;
 use std::sync::atomic::AtomicBool;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 
 use tokio::sync::{Notify, Semaphore};
@@ -218,17 +218,20 @@ impl EngineBuilder {
             config: self.config,
             warnings: Warnings::default(),
             active: Arc::new(Semaphore::new(self.max_active.min(Semaphore::MAX_PERMITS))),
+            registry: self.registry,
+            namespace: self.namespace,
+            audit_key: self.audit_key,
+            engine: OnceLock::new(),
         });
         let shared = Arc::new(Shared {
             store: Arc::new(store),
             services,
-            registry: self.registry,
-            namespace: self.namespace,
-            audit_key: self.audit_key,
             runs: Mutex::default(),
             closing: AtomicBool::new(false),
             left: Notify::new(),
+            published: Notify::new(),
         });
+        let _ = shared.services.engine.set(Arc::downgrade(&shared));
         task::resume_all(&shared).await?;
         Ok(Engine {
             owner: Arc::new(Owner { shared }),

@@ -4,12 +4,15 @@
 //! The driver decides what is delivered when; a call only registers, waits, and hands in what its
 //! body made. Nothing in here waits, and no lock is held while user code runs.
 
+pub(crate) mod outside;
+
 use std::panic::Location;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::Waker;
 
 use bytes::Bytes;
 
+use self::outside::Outside;
 use super::Services;
 use super::obstacle::Obstacle;
 use super::signal::{CallWaker, RunSignal, wake_by_engine};
@@ -62,6 +65,8 @@ struct State {
     evidence: Option<(StepId, Option<Bytes>)>,
     /// Recorded outcomes are still to come: what the code does now, it did before.
     repeating: bool,
+    /// Signals, children, published values: most runs have none.
+    outside: Option<Box<Outside>>,
 }
 
 /// What keeps a run from going on.
@@ -125,6 +130,7 @@ impl RunCore {
                 trouble: None,
                 evidence: None,
                 repeating: phase == Phase::Replaying,
+                outside: None,
             }),
         })
     }
@@ -365,6 +371,9 @@ impl RunCore {
                 return;
             }
             state.phase = phase;
+            if phase == Phase::Live {
+                state.release_held();
+            }
             state
                 .calls
                 .values()
@@ -406,6 +415,8 @@ impl RunCore {
 
     /// Whether anything durable is waited for.
     pub(crate) fn waits_on_nothing(&self) -> bool {
-        self.state().calls.is_empty()
+        let state = self.state();
+        let outside = state.outside.as_ref();
+        state.calls.is_empty() && !outside.is_some_and(|outside| outside.waits_for_something())
     }
 }

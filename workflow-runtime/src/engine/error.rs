@@ -62,6 +62,24 @@ pub enum EngineError {
         /// The digest of the input that was refused.
         now: Digest,
     },
+    /// A signal cannot be sent as it is.
+    #[error("the signal `{name}` to {run}: {problem}")]
+    Signal {
+        /// The signal.
+        name: String,
+        /// The run.
+        run: RunId,
+        /// What is wrong with it.
+        problem: PayloadError,
+    },
+    /// A name cannot be used.
+    #[error("the name of a {what} cannot be used: {problem}")]
+    Name {
+        /// Of what.
+        what: &'static str,
+        /// What is wrong with it.
+        problem: String,
+    },
     /// There is no such run.
     #[error("there is no {0} in this store")]
     UnknownRun(RunId),
@@ -102,6 +120,16 @@ pub enum RunError<E> {
     /// The run ended without a value of the workflow's own: a step that could give none, a key
     /// used twice.
     Broken(Error),
+    /// The workflow ended itself, neither well nor badly.
+    Aborted {
+        /// Why.
+        reason: String,
+    },
+    /// The run was cancelled or terminated.
+    Cancelled {
+        /// Why.
+        reason: String,
+    },
     /// The run is parked. It has not ended: after a fix, `engine.resume(run)` carries on.
     Parked(Box<Parking>),
     /// The engine or its store stopped first; the run goes on with the next engine.
@@ -113,6 +141,8 @@ impl<E: fmt::Display> fmt::Display for RunError<E> {
         match self {
             Self::Failed(error) => error.fmt(f),
             Self::Broken(error) => write!(f, "{error:#}"),
+            Self::Aborted { reason } => write!(f, "the run was aborted: {reason}"),
+            Self::Cancelled { reason } => write!(f, "the run was cancelled: {reason}"),
             Self::Parked(parking) => write!(f, "the run is parked: {}", parking.report),
             Self::Engine(error) => error.fmt(f),
         }

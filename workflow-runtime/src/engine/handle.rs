@@ -4,15 +4,19 @@ use std::fmt;
 use std::marker::PhantomData;
 use std::sync::{Arc, Weak};
 
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+use super::letters::{Cancel, SendSignal};
 use super::progress::Progress;
+use super::published::{self, Watch};
 use super::{EngineError, RunEntry, RunError, Services, Shared, inspect};
 use crate::call::Workflow;
 use crate::call::returns::Decoded;
 use crate::error::Error;
 use crate::ids::RunId;
-use crate::journal::Outcome;
+use crate::journal::{End, Outcome};
 use crate::payload::PayloadError;
-use crate::replay::End;
 use crate::store::{EndKind, Parking, RunHeader, RunState};
 
 /// How a run stands.
@@ -106,6 +110,39 @@ impl<W: Workflow> RunHandle<W> {
         status(&*self.shared()?, self.run).await
     }
 
+    /// Sends the run a signal, for [`wait_for`](crate::wait_for) and [`signals`](crate::signals).
+    ///
+    /// See [`Engine::signal`](super::Engine::signal).
+    pub fn signal<T: Serialize + ?Sized>(&self, name: &str, value: &T) -> SendSignal {
+        let payload = self.services.payloads.encode(value);
+        SendSignal::new(self.shared(), self.run, name, payload)
+    }
+
+    /// Asks for the run to be cancelled; see [`Engine::cancel`](super::Engine::cancel).
+    pub fn cancel(&self) -> Cancel {
+        Cancel::new(self.shared(), self.run)
+    }
+
+    /// Returns what the workflow last published under a name, without disturbing it.
+    ///
+    /// # Errors
+    ///
+    /// If the value is not of that type, or the store fails.
+    pub async fn published<T: DeserializeOwned>(
+        &self,
+        name: &str,
+    ) -> Result<Option<T>, EngineError> {
+        let shared = self.shared()?;
+        let payload = published::latest(&shared, self.run, name).await?;
+        let read = payload.map(|payload| published::read(&shared, self.run, &payload));
+        read.transpose()
+    }
+
+    /// Follows what the workflow publishes under a name.
+    pub fn watch<T: DeserializeOwned>(&self, name: &str) -> Watch<T> {
+        Watch::new(self.shared.clone(), self.run, name)
+    }
+
     fn shared(&self) -> Result<Arc<Shared>, EngineError> {
         self.shared
             .upgrade()
@@ -126,6 +163,14 @@ impl<W: Workflow> RunHandle<W> {
         let outcome = match end {
             End::Completed(output) => Outcome::Ok(output),
             End::Failed(failure) => failure,
+            End::Aborted(aborted) => {
+                let reason = aborted.reason.into();
+                return Err(RunError::Aborted { reason });
+            }
+            End::Cancelled(cancelled) => {
+                let reason = cancelled.reason.into();
+                return Err(RunError::Cancelled { reason });
+            }
         };
         let payloads = &self.services.payloads;
         match W::returns().decode(payloads, &outcome) {
@@ -212,7 +257,7 @@ async fn header(shared: &Shared, run: RunId) -> Result<RunHeader, EngineError> {
         .store
         .header(run)
         .await?
-        .filter(|header| *header.namespace == *shared.namespace)
+        .filter(|header| *header.namespace == *shared.services.namespace)
         .ok_or(EngineError::UnknownRun(run))
 }
 

@@ -11,20 +11,22 @@ mod driver;
 mod error;
 mod handle;
 mod inspect;
+mod letters;
 pub(crate) mod obstacle;
 mod progress;
+mod published;
 mod registry;
 pub(crate) mod resources;
 mod shutdown;
 pub(crate) mod signal;
-mod start;
+pub(crate) mod start;
 mod task;
 pub(crate) mod timers;
 mod warnings;
 mod writer;
 
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::time::Duration;
 
 use tokio::sync::{Notify, Semaphore};
@@ -43,6 +45,8 @@ pub use builder::EngineBuilder;
 pub use error::{EngineError, RunError};
 pub use handle::{RunHandle, RunStatus};
 pub use inspect::{ParseCursorError, RunCursor, Runs, RunsPage, Verification};
+pub use letters::{Cancel, SendSignal, Sent};
+pub use published::Watch;
 pub use shutdown::Shutdown;
 pub use start::Start;
 pub use warnings::Warning;
@@ -94,13 +98,12 @@ impl Drop for Owner {
 pub(crate) struct Shared {
     store: Arc<dyn Store>,
     services: Arc<Services>,
-    registry: registry::Registry,
-    namespace: Arc<str>,
-    audit_key: Option<AuditKey>,
     runs: Mutex<IdMap<RunId, Arc<RunEntry>>>,
     closing: AtomicBool,
     /// Notified whenever a run leaves the engine.
     left: Notify,
+    /// Notified whenever a run has published something.
+    published: Notify,
 }
 
 /// What calls and drivers need while a run goes on.
@@ -112,6 +115,18 @@ pub(crate) struct Services {
     pub(crate) warnings: warnings::Warnings,
     /// The right to be active, for a limited number of runs at a time.
     pub(crate) active: Arc<Semaphore>,
+    pub(crate) registry: registry::Registry,
+    pub(crate) namespace: Arc<str>,
+    pub(crate) audit_key: Option<AuditKey>,
+    /// The engine that these belong to.
+    engine: OnceLock<Weak<Shared>>,
+}
+
+impl Services {
+    /// The engine, unless it is gone.
+    fn engine(&self) -> Option<Arc<Shared>> {
+        self.engine.get()?.upgrade()
+    }
 }
 
 /// What an engine's owner can choose.
@@ -126,6 +141,8 @@ pub(crate) struct Config {
 /// A run that this engine has in memory.
 pub(crate) struct RunEntry {
     progress: Tracker,
+    /// A letter has come that its driver has not been told of.
+    mail: AtomicBool,
     core: Mutex<Option<Arc<RunCore>>>,
     task: Mutex<Option<AbortHandle>>,
 }
@@ -134,13 +151,34 @@ impl RunEntry {
     fn new(progress: Progress) -> Arc<Self> {
         Arc::new(Self {
             progress: Tracker::new(progress),
+            mail: AtomicBool::new(false),
             core: Mutex::new(None),
             task: Mutex::new(None),
         })
     }
 
     fn set_core(&self, core: Arc<RunCore>) {
-        *self.core.lock().unwrap_or_else(PoisonError::into_inner) = Some(core);
+        let mut slot = self.core.lock().unwrap_or_else(PoisonError::into_inner);
+        if self.mail.swap(false, Ordering::AcqRel) {
+            core.signal.mail_arrived(); // it may have come after the mailbox was read
+        }
+        *slot = Some(core);
+    }
+
+    fn core(&self) -> Option<Arc<RunCore>> {
+        self.core
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clone()
+    }
+
+    /// Has the driver look into the mailbox, now or when there is one.
+    fn mail_arrived(&self) {
+        let core = self.core.lock().unwrap_or_else(PoisonError::into_inner);
+        match &*core {
+            Some(core) => core.signal.mail_arrived(),
+            None => self.mail.store(true, Ordering::Release),
+        }
     }
 
     fn set_task(&self, task: AbortHandle) {
@@ -232,6 +270,40 @@ impl Engine {
     /// If there is no such run, it has ended, or the store fails.
     pub async fn resume(&self, run: RunId) -> Result<(), EngineError> {
         task::resume(self.shared(), run).await
+    }
+
+    /// Sends a run a signal: a named value that its workflow waits for with
+    /// [`wait_for`](crate::wait_for).
+    ///
+    /// When it resolves, the signal is durable in the run's mailbox. Sent before anybody waits, it
+    /// is kept; signals of one name are received in the order in which they were accepted. With
+    /// [`SendSignal::key`] a repeated sending counts once.
+    ///
+    /// # Errors
+    ///
+    /// Awaiting it fails if there is no such run, it has ended, the value cannot be encoded, or a wait
+    /// in memory asks for another type.
+    pub fn signal<T: serde::Serialize + ?Sized>(
+        &self,
+        run: RunId,
+        name: &str,
+        value: &T,
+    ) -> SendSignal {
+        let payload = self.shared().services.payloads.encode(value);
+        SendSignal::new(Ok(self.shared().clone()), run, name, payload)
+    }
+
+    /// Asks for a run to be cancelled: it stops where it waits, and so do its children, and ends as
+    /// cancelled.
+    ///
+    /// When it resolves, the request is durable. A run that is about to end may be faster; one that is
+    /// parked hears of it when it is resumed. Cancelling a run twice is fine.
+    ///
+    /// # Errors
+    ///
+    /// Awaiting it fails if there is no such run or it has ended.
+    pub fn cancel(&self, run: RunId) -> Cancel {
+        Cancel::new(Ok(self.shared().clone()), run)
     }
 
     /// Returns a handle to a run of a known workflow.

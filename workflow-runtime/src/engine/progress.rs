@@ -7,7 +7,7 @@ use std::sync::{Mutex, PoisonError};
 
 use tokio::sync::Notify;
 
-use crate::replay::End;
+use crate::journal::End;
 
 /// How far a run in memory is.
 #[derive(Debug, Clone)]

@@ -8,9 +8,8 @@ use std::pin::Pin;
 use crate::call::Workflow;
 use crate::call::args::WorkflowArgsSeed;
 use crate::error::Error;
-use crate::journal::Outcome;
+use crate::journal::{End, Outcome};
 use crate::payload::{PayloadError, Payloads};
-use crate::replay::End;
 
 /// A running workflow, without its types.
 pub(crate) type WorkflowFuture = Pin<Box<dyn Future<Output = End> + Send>>;

@@ -5,16 +5,16 @@ use std::marker::PhantomData;
 use std::sync::Arc;
 
 use super::progress::Progress;
-use super::{EngineError, RunEntry, RunHandle, Shared, task};
+use super::{EngineError, RunEntry, RunHandle, Services, Shared, task};
 use crate::call::args::{NamedWorkflowArgs, OrderedWorkflowArgs, WorkflowArgsSeed};
 use crate::call::{Workflow, WorkflowCall, WorkflowDefinition};
 use crate::clock::wall_clock;
 use crate::digest::digest;
 use crate::ids::{DERIVATION_VERSION, RunId};
-use crate::journal::{Chain, Draft, Event, RunStarted};
+use crate::journal::{Chain, Draft, Event, Parent, RunStarted};
 use crate::key::Key;
 use crate::payload::PayloadError;
-use crate::store::{BoxFuture, Durability, NewRun, RunHeader, RunState};
+use crate::store::{BoxFuture, Durability, NewRun, Origin, RunHeader, RunState};
 
 /// A run about to be started; see [`Engine::start`](super::Engine::start).
 #[must_use = "nothing is started until this is awaited"]
@@ -26,11 +26,8 @@ pub struct Start<W: Workflow> {
 
 impl<W: Workflow> Start<W> {
     pub(super) fn new(shared: Arc<Shared>, call: WorkflowCall<W>) -> Self {
-        Self {
-            shared,
-            call,
-            key: None,
-        }
+        let key = call.key.clone();
+        Self { shared, call, key }
     }
 
     /// Names the run by a business key: the same key with the same input gives the same run, at
@@ -42,76 +39,21 @@ impl<W: Workflow> Start<W> {
 
     /// Makes the run's header and first record.
     fn prepare(&self) -> Result<Prepared, EngineError> {
-        let definition = W::DEFINITION;
-        let WorkflowDefinition {
-            name,
-            version,
-            args,
-            ..
-        } = *definition;
-        let shared = &self.shared;
-        if shared.registry.find(name, version).is_none() {
-            return Err(EngineError::NotRegistered {
-                workflow: name,
-                version,
-            });
-        }
         if let Some(problem) = self.key.as_ref().and_then(Key::problem) {
             return Err(EngineError::Key(problem));
         }
-        let unfit = |problem| EngineError::Input {
-            workflow: name,
-            problem,
-        };
-        let payloads = &shared.services.payloads;
-        let input_digest = digest(&OrderedWorkflowArgs(&self.call.input))
-            .map_err(|error| unfit(PayloadError::Serialize(error.to_string())))?
-            .strict;
-        let input = payloads
-            .encode(&NamedWorkflowArgs(args, &self.call.input))
-            .map_err(unfit)?;
-        // What cannot be read back is refused now, not found at the first resume.
-        let seed = WorkflowArgsSeed::<W::Input>(args, PhantomData);
-        payloads.decode_seed(seed, &input).map_err(unfit)?;
+        let services = &self.shared.services;
         let run = match &self.key {
-            Some(key) => RunId::derive(&shared.namespace, name, key.as_str(), 0),
+            Some(key) => RunId::derive(&services.namespace, W::DEFINITION.name, key.as_str(), 0),
             None => RunId::random(),
         };
-        let created_at = wall_clock();
-        let key: Option<Box<str>> = self.key.as_ref().map(|key| key.as_str().into());
-        let header = RunHeader {
+        let identity = NewIdentity {
             run,
-            namespace: (*shared.namespace).into(),
-            workflow: name.into(),
-            version,
-            key: key.clone(),
-            input_digest,
-            created_at,
+            key: self.key.as_ref().map(|key| key.as_str().into()),
+            parent: None,
             origin: None,
-            state: RunState::Active,
         };
-        let started = RunStarted {
-            namespace: (*shared.namespace).into(),
-            workflow: name.into(),
-            version,
-            key,
-            generation: 0,
-            derivation: DERIVATION_VERSION,
-            input_digest,
-            input,
-        };
-        let mut chain = Chain::new(run, shared.audit_key.clone());
-        let first = Draft::of(&Event::RunStarted(started.clone())).seal(created_at, &mut chain);
-        let new = NewRun {
-            header,
-            first,
-            durability: Durability::Synced, // whoever was told of a start relies on it
-        };
-        Ok(Prepared {
-            new,
-            started,
-            chain,
-        })
+        prepare::<W>(services, &self.call.input, identity)
     }
 
     async fn run(self) -> Result<RunHandle<W>, EngineError> {
@@ -167,10 +109,87 @@ impl<W: Workflow> Start<W> {
 
 /// A run that is ready to be created.
 #[derive(Clone)]
-pub(super) struct Prepared {
-    pub(super) new: NewRun,
+pub(crate) struct Prepared {
+    pub(crate) new: NewRun,
     pub(super) started: RunStarted,
     pub(super) chain: Chain,
+}
+
+/// What tells a new run from others.
+pub(crate) struct NewIdentity {
+    pub(crate) run: RunId,
+    pub(crate) key: Option<Box<str>>,
+    pub(crate) parent: Option<Parent>,
+    pub(crate) origin: Option<Origin>,
+}
+
+/// Makes a run's header and first record.
+pub(crate) fn prepare<W: Workflow>(
+    services: &Services,
+    input: &W::Input,
+    identity: NewIdentity,
+) -> Result<Prepared, EngineError> {
+    let WorkflowDefinition {
+        name,
+        version,
+        args,
+        ..
+    } = *W::DEFINITION;
+    if services.registry.find(name, version).is_none() {
+        return Err(EngineError::NotRegistered {
+            workflow: name,
+            version,
+        });
+    }
+    let unfit = |problem| EngineError::Input {
+        workflow: name,
+        problem,
+    };
+    let payloads = &services.payloads;
+    let input_digest = digest(&OrderedWorkflowArgs(input))
+        .map_err(|error| unfit(PayloadError::Serialize(error.to_string())))?
+        .strict;
+    let input = payloads
+        .encode(&NamedWorkflowArgs(args, input))
+        .map_err(unfit)?;
+    // What cannot be read back is refused now, not found at the first resume.
+    let seed = WorkflowArgsSeed::<W::Input>(args, PhantomData);
+    payloads.decode_seed(seed, &input).map_err(unfit)?;
+    let created_at = wall_clock();
+    let header = RunHeader {
+        run: identity.run,
+        namespace: (*services.namespace).into(),
+        workflow: name.into(),
+        version,
+        key: identity.key.clone(),
+        input_digest,
+        created_at,
+        origin: identity.origin,
+        state: RunState::Active,
+    };
+    let started = RunStarted {
+        namespace: (*services.namespace).into(),
+        workflow: name.into(),
+        version,
+        key: identity.key,
+        generation: 0,
+        derivation: DERIVATION_VERSION,
+        input_digest,
+        input,
+        parent: identity.parent,
+    };
+    let mut chain = Chain::new(identity.run, services.audit_key.clone());
+    let first = Draft::of(&Event::RunStarted(started.clone())).seal(created_at, &mut chain);
+    let new = NewRun {
+        header,
+        first,
+        durability: Durability::Synced, // whoever was told of a start relies on it
+    };
+    Ok(Prepared {
+        new,
+        started,
+        chain,
+    })
 }
 
 impl<W: Workflow> IntoFuture for Start<W> {

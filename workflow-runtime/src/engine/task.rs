@@ -24,7 +24,7 @@ use crate::ids::{DERIVATION_VERSION, RunId, StepId};
 use crate::journal::{AuditKey, Chain, Reader, RunStarted};
 use crate::replay::{Delivery, History, Known};
 use crate::store::{
-    BoxFuture, Creation, Epoch, ParkReason, Parking, RunHeader, RunState, StoreError,
+    BoxFuture, Creation, Epoch, Mail, ParkReason, Parking, RunHeader, RunState, StoreError,
 };
 
 /// How soon a resume looks at the store again when the run is in memory still.
@@ -84,7 +84,7 @@ async fn begin_new(
 pub(super) async fn resume_all(shared: &Arc<Shared>) -> Result<(), EngineError> {
     let after_crash = !shared.store.stopped_cleanly();
     for header in shared.store.unfinished().await? {
-        if header.namespace != (*shared.namespace).into() {
+        if header.namespace != (*shared.services.namespace).into() {
             continue;
         }
         match &header.state {
@@ -109,7 +109,7 @@ pub(super) async fn resume(shared: &Arc<Shared>, run: RunId) -> Result<(), Engin
             .store
             .header(run)
             .await?
-            .filter(|header| *header.namespace == *shared.namespace)
+            .filter(|header| *header.namespace == *shared.services.namespace)
             .ok_or(EngineError::UnknownRun(run))?;
         let in_memory = match header.state {
             RunState::Ended(_) => return Err(EngineError::Ended(run)),
@@ -131,9 +131,37 @@ pub(super) async fn resume(shared: &Arc<Shared>, run: RunId) -> Result<(), Engin
     }
 }
 
+/// Has a run look into its mailbox, and takes it up if it is not in memory.
+pub(super) fn mail_arrived(shared: &Arc<Shared>, run: RunId) {
+    if let Some(entry) = shared.entry(run) {
+        entry.mail_arrived();
+        return;
+    }
+    if shared.is_closing() {
+        return;
+    }
+    let shared = shared.clone();
+    tokio::spawn(async move {
+        let header = shared.store.header(run).await;
+        // A parked run gets its letters when it is resumed.
+        if let Ok(Some(RunHeader {
+            state: RunState::Active | RunState::Asleep { .. },
+            ..
+        })) = header
+            && let Some(entry) = take_up(&shared, run, false)
+        {
+            entry.mail_arrived();
+        }
+    });
+}
+
 /// Drives a stored run in a task of its own, unless it is in memory already: then that is
 /// returned.
-fn take_up(shared: &Arc<Shared>, run: RunId, after_crash: bool) -> Option<Arc<RunEntry>> {
+pub(super) fn take_up(
+    shared: &Arc<Shared>,
+    run: RunId,
+    after_crash: bool,
+) -> Option<Arc<RunEntry>> {
     let entry = RunEntry::new(Progress::Active);
     {
         let mut runs = shared.runs();
@@ -233,7 +261,7 @@ async fn claim(shared: Arc<Shared>, run: RunId, after_crash: bool) -> Result<Box
             .await
             .map_err(stopped)?;
     }
-    let read = read_history(run, shared.audit_key.clone(), &claim.frames);
+    let read = read_history(run, shared.services.audit_key.clone(), &claim.frames);
     match read {
         Ok((history, chain)) => Ok(Box::new(Begun {
             started: history.started,
@@ -242,6 +270,7 @@ async fn claim(shared: Arc<Shared>, run: RunId, after_crash: bool) -> Result<Box
             chain,
             recorded: history.deliveries,
             known: history.known,
+            mail: claim.mail,
             last_time: history.last_time,
             phase: Phase::Replaying,
             after_crash,
@@ -295,6 +324,7 @@ struct Begun {
     chain: Chain,
     recorded: VecDeque<Delivery>,
     known: IdMap<StepId, Known>,
+    mail: Vec<Mail>,
     last_time: Timestamp,
     phase: Phase,
     after_crash: bool,
@@ -309,6 +339,7 @@ impl Begun {
             chain,
             recorded: VecDeque::new(),
             known: IdMap::default(),
+            mail: Vec::new(),
             last_time: created_at,
             phase: Phase::Live,
             after_crash: false,
@@ -318,10 +349,14 @@ impl Begun {
     fn into_driver(self, shared: &Arc<Shared>, entry: &RunEntry) -> Result<Driver, Obstacle> {
         let started = self.started;
         let make = shared
+            .services
             .registry
             .find(&started.workflow, started.version)
             .ok_or_else(|| {
-                let report = shared.registry.missing(&started.workflow, started.version);
+                let report = shared
+                    .services
+                    .registry
+                    .missing(&started.workflow, started.version);
                 Obstacle::new(ParkReason::Unregistered, report)
             })?;
         let workflow = make(&shared.services.payloads, &started.input).map_err(|problem| {
@@ -332,7 +367,7 @@ impl Begun {
             run_id: self.chain.run(),
             workflow_name: (*started.workflow).into(),
             version: started.version,
-            namespace: shared.namespace.clone(),
+            namespace: shared.services.namespace.clone(),
             key: started.key.as_deref().map(Into::into),
             run_started_at: self.started_at.into(),
         };
@@ -355,12 +390,15 @@ impl Begun {
             chain: self.chain,
             last_time: self.last_time,
             durability: shared.services.config.durability,
+            taken: 0,
         };
         Ok(Driver::new(
             core,
             workflow,
             writer,
             self.recorded,
+            self.mail,
+            started.parent,
             self.after_crash,
         ))
     }

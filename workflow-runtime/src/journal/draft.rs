@@ -58,12 +58,14 @@ pub(crate) struct Draft {
 }
 
 /// What a record does beyond being there.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug)]
 pub(crate) enum Effect {
     /// Nothing: it is an annotation.
     Nothing,
     /// It is delivered to this call.
     Delivers(StepId),
+    /// It came by letter, and is delivered to the run.
+    Receives(Box<Event>),
     /// It ends the run.
     Ends(EndKind),
 }
@@ -76,9 +78,15 @@ impl Draft {
             Event::TimerFired(fired) => Effect::Delivers(fired.timer),
             Event::RunCompleted(_) => Effect::Ends(EndKind::Completed),
             Event::RunFailed(_) => Effect::Ends(EndKind::Failed),
+            Event::RunAborted(_) => Effect::Ends(EndKind::Aborted),
+            Event::RunCancelled(_) => Effect::Ends(EndKind::Cancelled),
+            Event::SignalReceived(_) | Event::ChildFinished(_) | Event::CancelRequested(_) => {
+                Effect::Receives(Box::new(event.clone()))
+            }
             Event::RunStarted(_)
             | Event::AttemptFailed(_)
             | Event::TimerSet(_)
+            | Event::ChildStarted(_)
             | Event::RunRecovered(_) => Effect::Nothing,
         };
         let (tag, fields) = event.encode_fields();
@@ -98,7 +106,8 @@ impl Draft {
         }
     }
 
-    pub(crate) fn effect(&self) -> Effect {
+    /// What the record does once it is durable.
+    pub(crate) fn into_effect(self) -> Effect {
         self.effect
     }
 

@@ -17,8 +17,9 @@ use crate::store::{RunHeader, RunState};
 pub(crate) use chain::{AuditKey, Chain};
 pub(crate) use draft::{Draft, Effect, Source, StepCompletedParts};
 pub use record::{
-    AttemptFailed, Event, Outcome, Record, RunCompleted, RunFailed, RunRecovered, RunStarted,
-    StepCompleted, TimerFired, TimerSet,
+    AttemptFailed, CancelRequested, ChildFinished, ChildStarted, End, Event, Outcome, Parent,
+    Record, RunAborted, RunCancelled, RunCompleted, RunFailed, RunRecovered, RunStarted,
+    SignalReceived, StepCompleted, TimerFired, TimerSet,
 };
 
 /// Says which record of which run cannot be trusted or read, and why.

@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use crate::clock::Timestamp;
 use crate::codec;
 use crate::digest::{Digest, InputDigest};
-use crate::ids::StepId;
+use crate::ids::{RunId, StepId};
 
 /// The numbers of the record kinds. What a later release will write is reserved here, so
 /// that no number is ever used twice.
@@ -21,25 +21,26 @@ mod tag {
     pub(super) const ATTEMPT_FAILED: u8 = 3;
     pub(super) const TIMER_SET: u8 = 5;
     pub(super) const TIMER_FIRED: u8 = 6;
+    pub(super) const SIGNAL_RECEIVED: u8 = 7;
+    pub(super) const CHILD_STARTED: u8 = 8;
+    pub(super) const CHILD_FINISHED: u8 = 9;
+    pub(super) const CANCEL_REQUESTED: u8 = 10;
     pub(super) const RUN_RECOVERED: u8 = 11;
     pub(super) const RUN_COMPLETED: u8 = 20;
     pub(super) const RUN_FAILED: u8 = 21;
+    pub(super) const RUN_ABORTED: u8 = 22;
+    pub(super) const RUN_CANCELLED: u8 = 23;
 
     /// Named here, written by later releases.
-    pub(super) const RESERVED: [(u8, &str); 13] = [
+    pub(super) const RESERVED: [(u8, &str); 8] = [
         (4, "step intent"),
-        (7, "signal received"),
-        (8, "child started"),
-        (9, "child finished"),
-        (10, "cancel requested"),
         (12, "run reopened"),
         (13, "run closing"),
         (14, "step abandoned"),
         (15, "checkpoint"),
         (16, "patch marker"),
         (17, "stale outcome discarded"),
-        (22, "run aborted"),
-        (23, "run cancelled"),
+        (24, "run continued"),
     ];
 }
 
@@ -71,12 +72,24 @@ pub enum Event {
     TimerSet(TimerSet),
     /// A durable timer fired.
     TimerFired(TimerFired),
+    /// A signal was moved from the mailbox into the run.
+    SignalReceived(SignalReceived),
+    /// A child run was created.
+    ChildStarted(ChildStarted),
+    /// A child run has ended.
+    ChildFinished(ChildFinished),
+    /// Somebody asked for the run to be cancelled.
+    CancelRequested(CancelRequested),
     /// A process took the run over after another one had died with steps in flight.
     RunRecovered(RunRecovered),
     /// The workflow returned a value.
     RunCompleted(RunCompleted),
     /// The workflow failed.
     RunFailed(RunFailed),
+    /// The workflow ended itself with a reason.
+    RunAborted(RunAborted),
+    /// The run was cancelled or terminated.
+    RunCancelled(RunCancelled),
 }
 
 /// The run began.
@@ -98,6 +111,17 @@ pub struct RunStarted {
     pub input_digest: Digest,
     /// The input, as a payload.
     pub input: Bytes,
+    /// The call that it is the child of, if it is one.
+    pub parent: Option<Parent>,
+}
+
+/// The call that a child run belongs to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Parent {
+    /// The run that made the call.
+    pub run: RunId,
+    /// The call.
+    pub call: StepId,
 }
 
 /// A step has its outcome.
@@ -172,6 +196,58 @@ pub struct TimerFired {
     pub timer: StepId,
 }
 
+/// A signal was moved from the mailbox into the run.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SignalReceived {
+    /// The signal's name.
+    pub name: Box<str>,
+    /// The key that a repeated sending is known by.
+    pub key: Option<Box<str>>,
+    /// When it was sent.
+    pub sent_at: Timestamp,
+    /// What it carries, as a payload.
+    pub payload: Bytes,
+}
+
+/// A child run was created, in the same write as this record.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ChildStarted {
+    /// The call.
+    pub call: StepId,
+    /// The run.
+    pub child: RunId,
+    /// The child's workflow.
+    pub workflow: Box<str>,
+    /// Where in the workflow's structure it was called.
+    pub scope: Box<str>,
+    /// Where in the source it was called.
+    pub source: Box<str>,
+    /// The digest of its input.
+    pub input_digest: Digest,
+    /// Whether it goes on when this run is cancelled.
+    pub detached: bool,
+}
+
+/// A child run has ended.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ChildFinished {
+    /// The call.
+    pub call: StepId,
+    /// The run.
+    pub child: RunId,
+    /// How it ended.
+    pub end: End,
+}
+
+/// Somebody asked for the run to be cancelled.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CancelRequested {
+    /// Why.
+    pub reason: Box<str>,
+    /// When it was asked for.
+    pub sent_at: Timestamp,
+}
+
 /// A process took the run over after another one had died with steps in flight.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RunRecovered {
@@ -195,6 +271,60 @@ pub struct RunFailed {
     pub failure: Outcome,
 }
 
+/// The workflow ended itself with a reason.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RunAborted {
+    /// Why.
+    pub reason: Box<str>,
+    /// Whether what was done was kept: nothing was undone.
+    pub kept: bool,
+}
+
+/// The run was cancelled or terminated.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RunCancelled {
+    /// Why.
+    pub reason: Box<str>,
+    /// Whether it was stopped at once, without undoing anything.
+    pub terminated: bool,
+}
+
+/// How a run ended.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub enum End {
+    /// With a value, as a payload.
+    Completed(Bytes),
+    /// With an error: never [`Outcome::Ok`].
+    Failed(Outcome),
+    /// By itself, with a reason.
+    Aborted(RunAborted),
+    /// It was cancelled or terminated.
+    Cancelled(RunCancelled),
+}
+
+impl End {
+    /// The record that says so.
+    pub(crate) fn into_event(self) -> Event {
+        match self {
+            Self::Completed(output) => Event::RunCompleted(RunCompleted { output }),
+            Self::Failed(failure) => Event::RunFailed(RunFailed { failure }),
+            Self::Aborted(aborted) => Event::RunAborted(aborted),
+            Self::Cancelled(cancelled) => Event::RunCancelled(cancelled),
+        }
+    }
+
+    /// What a record says of the run's end, if it is one of those.
+    pub(crate) fn of(event: Event) -> Option<Self> {
+        match event {
+            Event::RunCompleted(completed) => Some(Self::Completed(completed.output)),
+            Event::RunFailed(failed) => Some(Self::Failed(failed.failure)),
+            Event::RunAborted(aborted) => Some(Self::Aborted(aborted)),
+            Event::RunCancelled(cancelled) => Some(Self::Cancelled(cancelled)),
+            _ => None,
+        }
+    }
+}
+
 /// Says why bytes are not a record.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum RecordError {
@@ -215,9 +345,36 @@ impl Event {
             Self::AttemptFailed(fields) => (tag::ATTEMPT_FAILED, codec::encode(fields)),
             Self::TimerSet(fields) => (tag::TIMER_SET, codec::encode(fields)),
             Self::TimerFired(fields) => (tag::TIMER_FIRED, codec::encode(fields)),
+            Self::SignalReceived(fields) => (tag::SIGNAL_RECEIVED, codec::encode(fields)),
+            Self::ChildStarted(fields) => (tag::CHILD_STARTED, codec::encode(fields)),
+            Self::ChildFinished(fields) => (tag::CHILD_FINISHED, codec::encode(fields)),
+            Self::CancelRequested(fields) => (tag::CANCEL_REQUESTED, codec::encode(fields)),
             Self::RunRecovered(fields) => (tag::RUN_RECOVERED, codec::encode(fields)),
             Self::RunCompleted(fields) => (tag::RUN_COMPLETED, codec::encode(fields)),
             Self::RunFailed(fields) => (tag::RUN_FAILED, codec::encode(fields)),
+            Self::RunAborted(fields) => (tag::RUN_ABORTED, codec::encode(fields)),
+            Self::RunCancelled(fields) => (tag::RUN_CANCELLED, codec::encode(fields)),
+        }
+    }
+
+    /// Encodes a record that waits in a mailbox until its run's owner gives it a time and a place:
+    /// its tag, then its fields.
+    pub(crate) fn to_letter(&self) -> Bytes {
+        let (tag, fields) = self.encode_fields();
+        let mut body = Vec::with_capacity(1 + fields.len());
+        body.push(tag);
+        body.extend_from_slice(&fields);
+        body.into()
+    }
+
+    /// Decodes what waited in a mailbox.
+    pub(crate) fn from_letter(body: &[u8]) -> Result<Self, RecordError> {
+        let (&tag, fields) = body.split_first().ok_or(RecordError::Empty)?;
+        match tag {
+            tag::SIGNAL_RECEIVED => read_letter("signal received", fields, Self::SignalReceived),
+            tag::CHILD_FINISHED => read_letter("child finished", fields, Self::ChildFinished),
+            tag::CANCEL_REQUESTED => read_letter("cancel requested", fields, Self::CancelRequested),
+            tag => Err(newer(tag)),
         }
     }
 
@@ -230,18 +387,36 @@ impl Event {
             tag::ATTEMPT_FAILED => read("attempt failed", fields, Self::AttemptFailed),
             tag::TIMER_SET => read("timer set", fields, Self::TimerSet),
             tag::TIMER_FIRED => read("timer fired", fields, Self::TimerFired),
+            tag::SIGNAL_RECEIVED => read("signal received", fields, Self::SignalReceived),
+            tag::CHILD_STARTED => read("child started", fields, Self::ChildStarted),
+            tag::CHILD_FINISHED => read("child finished", fields, Self::ChildFinished),
+            tag::CANCEL_REQUESTED => read("cancel requested", fields, Self::CancelRequested),
             tag::RUN_RECOVERED => read("run recovered", fields, Self::RunRecovered),
             tag::RUN_COMPLETED => read("run completed", fields, Self::RunCompleted),
             tag::RUN_FAILED => read("run failed", fields, Self::RunFailed),
-            tag => {
-                let name = tag::RESERVED
-                    .iter()
-                    .find(|(reserved, _)| *reserved == tag)
-                    .map_or("unknown", |(_, name)| name);
-                Err(RecordError::Newer { tag, name })
-            }
+            tag::RUN_ABORTED => read("run aborted", fields, Self::RunAborted),
+            tag::RUN_CANCELLED => read("run cancelled", fields, Self::RunCancelled),
+            tag => Err(newer(tag)),
         }
     }
+}
+
+fn newer(tag: u8) -> RecordError {
+    let name = tag::RESERVED
+        .iter()
+        .find(|(reserved, _)| *reserved == tag)
+        .map_or("unknown", |(_, name)| name);
+    RecordError::Newer { tag, name }
+}
+
+fn read_letter<T: serde::de::DeserializeOwned>(
+    kind: &'static str,
+    fields: &[u8],
+    make: impl FnOnce(T) -> Event,
+) -> Result<Event, RecordError> {
+    codec::decode(fields)
+        .map(make)
+        .map_err(|message| RecordError::Malformed { kind, message })
 }
 
 fn read<T: serde::de::DeserializeOwned>(
@@ -260,8 +435,8 @@ mod tests {
 
     #[test]
     fn a_record_of_a_newer_release_is_named_not_misread() {
-        let error = Event::decode(&[9, 0, 0]).expect_err("reserved");
-        assert!(error.to_string().contains("child finished"), "{error}");
+        let error = Event::decode(&[12, 0, 0]).expect_err("reserved");
+        assert!(error.to_string().contains("run reopened"), "{error}");
         let error = Event::decode(&[200]).expect_err("unknown");
         assert!(error.to_string().contains("200"), "{error}");
         assert_eq!(Event::decode(&[]), Err(RecordError::Empty));

@@ -6,7 +6,7 @@
 use std::fmt;
 use std::time::Duration;
 
-use super::{Event, Journal, Outcome, Record};
+use super::{End, Event, Journal, Outcome, Record};
 use crate::clock::Timestamp;
 use crate::store::RunState;
 
@@ -82,6 +82,20 @@ impl fmt::Display for Event {
             ),
             Self::TimerSet(timer) => write!(f, "⏲ sleeps until {}", Clock(timer.deadline)),
             Self::TimerFired(_) => write!(f, "⏰ woke up"),
+            Self::SignalReceived(signal) => write!(f, "✉ {:<16} received", signal.name),
+            Self::ChildStarted(child) => {
+                write!(f, "⑂ {:<16} {} started", child.workflow, child.child)
+            }
+            Self::ChildFinished(child) => {
+                let how = match child.end {
+                    End::Completed(_) => "completed",
+                    End::Failed(_) => "failed",
+                    End::Aborted(_) => "aborted",
+                    End::Cancelled(_) => "was cancelled",
+                };
+                write!(f, "⑃ {:<16} {} {how}", "child", child.child)
+            }
+            Self::CancelRequested(cancel) => write!(f, "⊘ cancel asked for: {}", cancel.reason),
             Self::RunRecovered(recovered) => {
                 write!(
                     f,
@@ -96,6 +110,11 @@ impl fmt::Display for Event {
             }
             Self::RunCompleted(_) => write!(f, "■ completed"),
             Self::RunFailed(_) => write!(f, "■ failed"),
+            Self::RunAborted(aborted) => write!(f, "■ aborted: {}", aborted.reason),
+            Self::RunCancelled(cancelled) if cancelled.terminated => {
+                write!(f, "■ terminated: {}", cancelled.reason)
+            }
+            Self::RunCancelled(cancelled) => write!(f, "■ cancelled: {}", cancelled.reason),
         }
     }
 }

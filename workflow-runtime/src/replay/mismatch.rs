@@ -169,7 +169,7 @@ impl Mismatch<'_> {
     fn is_other_input(&self) -> bool {
         self.waiting
             .iter()
-            .any(|call| call.id == self.recorded.id())
+            .any(|call| Some(call.id) == self.recorded.id())
     }
 }
 
@@ -179,6 +179,9 @@ fn describe(delivery: &Delivery) -> String {
             "record {}, step `{}` ({}), called at {}",
             delivery.seq, step.name, step.step, step.source
         ),
+        Recorded::Child(child) => format!("the end of the child {}", child.child),
+        Recorded::Signal(signal) => format!("the signal `{}`", signal.name),
+        Recorded::Cancel(_) => "a request to cancel".into(),
         Recorded::Timer(timer) => {
             format!("record {}, a timer that fired ({timer})", delivery.seq)
         }
@@ -189,6 +192,7 @@ fn describe_call(call: &WaitingCall) -> String {
     let what = match call.kind {
         CallKind::Step => format!("step `{}`", call.name),
         CallKind::Timer => "a timer".into(),
+        CallKind::Child => format!("the child workflow `{}`", call.name),
     };
     format!(
         "{what} ({}), called at {}:{}",

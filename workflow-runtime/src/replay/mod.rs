@@ -10,13 +10,13 @@ mod mismatch;
 use std::collections::VecDeque;
 use std::panic::Location;
 
-use bytes::Bytes;
-
 use crate::clock::Timestamp;
-use crate::digest::InputDigest;
+use crate::digest::{Digest, InputDigest};
 use crate::id_map::IdMap;
-use crate::ids::{CallKind, StepId};
-use crate::journal::{Event, Outcome, Record, RunStarted, StepCompleted};
+use crate::ids::{CallKind, RunId, StepId};
+use crate::journal::{
+    CancelRequested, ChildFinished, End, Event, Record, RunStarted, SignalReceived, StepCompleted,
+};
 
 pub(crate) use mismatch::{Difference, Mismatch, compare_inputs};
 
@@ -29,15 +29,6 @@ pub(crate) struct History {
     pub(crate) known: IdMap<StepId, Known>,
     pub(crate) last_time: Timestamp,
     pub(crate) end: Option<End>,
-}
-
-/// How a recorded run ended.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum End {
-    /// With a value.
-    Completed(Bytes),
-    /// With an error.
-    Failed(Outcome),
 }
 
 /// One recorded outcome, to be delivered again.
@@ -55,13 +46,22 @@ pub(crate) enum Recorded {
     Step(Box<StepCompleted>),
     /// A timer that fired.
     Timer(StepId),
+    /// A signal.
+    Signal(Box<SignalReceived>),
+    /// A child's end.
+    Child(Box<ChildFinished>),
+    /// A request to cancel.
+    Cancel(Box<CancelRequested>),
 }
 
 impl Delivery {
-    pub(crate) fn id(&self) -> StepId {
+    /// The call that it belongs to; none for what is sent to the run as a whole.
+    pub(crate) fn id(&self) -> Option<StepId> {
         match &self.what {
-            Recorded::Step(step) => step.step,
-            Recorded::Timer(timer) => *timer,
+            Recorded::Step(step) => Some(step.step),
+            Recorded::Timer(timer) => Some(*timer),
+            Recorded::Child(child) => Some(child.call),
+            Recorded::Signal(_) | Recorded::Cancel(_) => None,
         }
     }
 }
@@ -73,6 +73,8 @@ pub(crate) enum Known {
     Failed { attempts: u32, next_at: Timestamp },
     /// The timer is due then.
     Timer { deadline: Timestamp },
+    /// The child run was created with that input.
+    Child { child: RunId, digest: Digest },
 }
 
 /// A call that the code made and waits for.
@@ -149,18 +151,35 @@ impl History {
                 self.known.insert(set.timer, known);
                 return;
             }
-            Event::RunCompleted(completed) => {
-                self.end = Some(End::Completed(completed.output));
+            Event::SignalReceived(signal) => Recorded::Signal(Box::new(signal)),
+            Event::CancelRequested(cancel) => Recorded::Cancel(Box::new(cancel)),
+            Event::ChildFinished(child) => {
+                // What is known of a child is needed when its call is made again.
+                let what = Recorded::Child(Box::new(child));
+                self.deliveries.push_back(Delivery { seq, time, what });
                 return;
             }
-            Event::RunFailed(failed) => {
-                self.end = Some(End::Failed(failed.failure));
+            Event::ChildStarted(started) => {
+                let known = Known::Child {
+                    child: started.child,
+                    digest: started.input_digest,
+                };
+                self.known.insert(started.call, known);
                 return;
             }
             Event::RunStarted(_) | Event::RunRecovered(_) => return,
+            Event::RunCompleted(_)
+            | Event::RunFailed(_)
+            | Event::RunAborted(_)
+            | Event::RunCancelled(_) => {
+                self.end = End::of(event);
+                return;
+            }
         };
         let delivery = Delivery { seq, time, what };
-        self.known.remove(&delivery.id());
+        if let Some(id) = delivery.id() {
+            self.known.remove(&id);
+        }
         self.deliveries.push_back(delivery);
     }
 }

@@ -6,6 +6,7 @@
 //! way, any concurrency in it comes out the same. It never decides whether a recorded outcome
 //! fits (that is `replay`) and never runs a body itself (calls do, while they are polled).
 
+mod mail;
 mod permit;
 mod replaying;
 
@@ -18,20 +19,20 @@ use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
+use self::mail::Mailbox;
 use self::permit::Permit;
 use super::core::{Delivered, RunCore, Trouble};
 use super::obstacle::Obstacle;
 use super::registry::WorkflowFuture;
 use super::timers::Deadline;
 use super::warnings::Warning;
-use super::writer::{Commit, Writer};
+use super::writer::{Commit, Due, Writer};
 use crate::call::outcome::panic_message;
 use crate::clock::{Timestamp, wall_clock};
 use crate::context::{Ambient, Scope, enter};
-use crate::ids::StepId;
-use crate::journal::{Draft, Event, Outcome, RunCompleted, RunFailed};
-use crate::replay::{Delivery, End};
-use crate::store::{Parking, StoreError};
+use crate::journal::{Draft, End, Outcome, Parent};
+use crate::replay::{Delivery, Recorded};
+use crate::store::{Mail, Parking, StoreError};
 
 /// How long a body that could go on may stay unpolled before it is reported.
 const UNPOLLED_AFTER: Duration = Duration::from_secs(1);
@@ -75,8 +76,11 @@ pub(crate) struct Driver {
     replayed: u64,
     /// Appends that are not acknowledged yet, in order.
     commits: VecDeque<Commit>,
-    /// Outcomes that are durable and wait for their turn.
-    durable: VecDeque<(StepId, Timestamp)>,
+    /// What is durable and waits for its turn to be delivered.
+    durable: VecDeque<(Due, Timestamp)>,
+    mailbox: Mailbox,
+    /// The call that this run is the child of.
+    parent: Option<Box<Parent>>,
     /// Room for the records of one append.
     drafts: Vec<Draft>,
     end: Option<End>,
@@ -104,6 +108,8 @@ impl Driver {
         workflow: WorkflowFuture,
         writer: Writer,
         recorded: VecDeque<Delivery>,
+        mail: Vec<Mail>,
+        parent: Option<Parent>,
         after_crash: bool,
     ) -> Self {
         let root = Scope::root(core.clone());
@@ -131,6 +137,8 @@ impl Driver {
             replayed: 0,
             commits: VecDeque::new(),
             durable: VecDeque::new(),
+            mailbox: Mailbox::new(mail),
+            parent: parent.map(Box::new),
             drafts: Vec::new(),
             end: None,
             after_crash,
@@ -151,7 +159,11 @@ impl Driver {
                 Poll::Ready(Ok(())) => {
                     self.durable.extend(commit.first.take());
                     self.durable.extend(commit.others.drain(..));
+                    let news = commit.news.take();
                     self.commits.pop_front();
+                    if let (Some(news), Some(engine)) = (news, self.core.services.engine()) {
+                        engine.spread(*news);
+                    }
                 }
             }
         }
@@ -214,17 +226,13 @@ impl Driver {
     fn write_outbox(&mut self, end: Option<&End>) {
         self.core.swap_outbox(&mut self.drafts);
         if let Some(end) = end {
-            self.drafts.push(Draft::of(&match end {
-                End::Completed(output) => Event::RunCompleted(RunCompleted {
-                    output: output.clone(),
-                }),
-                End::Failed(failure) => Event::RunFailed(RunFailed {
-                    failure: failure.clone(),
-                }),
-            }));
+            self.tell_parent(end);
+            self.drafts.push(Draft::of(&end.clone().into_event()));
         }
-        if !self.drafts.is_empty() {
-            self.commits.push_back(self.writer.append(&mut self.drafts));
+        let changes = self.core.take_changes();
+        if !self.drafts.is_empty() || changes.is_some() {
+            let commit = self.writer.append(&mut self.drafts, changes);
+            self.commits.push_back(commit);
         }
     }
 
@@ -244,14 +252,22 @@ impl Driver {
             }
             Stage::Recovering | Stage::Ending => Next::Wait,
             Stage::Live => match self.durable.pop_front() {
-                Some((id, time)) => {
+                Some((Due::Call(id), time)) => {
                     self.core.deliver(id, time, Delivered::Durable);
                     Next::Again
                 }
-                None => {
-                    self.note_idleness();
-                    Next::Wait
+                Some((Due::Letter(letter), time)) => {
+                    self.receive(*letter, time);
+                    Next::Again
                 }
+                None => match self.journal_mail() {
+                    Ok(true) => Next::Again,
+                    Ok(false) => {
+                        self.note_idleness();
+                        Next::Wait
+                    }
+                    Err(exit) => Next::Exit(exit),
+                },
             },
         }
     }
@@ -266,7 +282,12 @@ impl Driver {
             return Next::Exit(Exit::Ended(end));
         }
         while let Some(left) = self.recorded.pop_front() {
-            if !self.core.take_dropped(left.id()) {
+            // What was sent to the run as a whole may come too late for it.
+            let Some(id) = left.id() else {
+                continue;
+            };
+            let called = matches!(left.what, Recorded::Child(_)) && self.core.has_child(id);
+            if !called && !self.core.take_dropped(id) {
                 return Next::Exit(self.diverged(&left, true, Vec::new()));
             }
         }
@@ -279,9 +300,16 @@ impl Driver {
 
     /// The engine is stopping: leave once what began has been journaled.
     fn close(&mut self) -> Next {
-        if let Some((id, time)) = self.durable.pop_front() {
-            self.core.deliver(id, time, Delivered::Durable);
-            return Next::Again;
+        match self.durable.pop_front() {
+            Some((Due::Call(id), time)) => {
+                self.core.deliver(id, time, Delivered::Durable);
+                return Next::Again;
+            }
+            Some((Due::Letter(letter), time)) => {
+                self.receive(*letter, time);
+                return Next::Again;
+            }
+            None => {}
         }
         if self.core.bodies() == 0 && self.commits.is_empty() {
             Next::Exit(Exit::Left)
@@ -360,7 +388,10 @@ impl Future for Driver {
         }
         this.core.signal.begin_driving();
         loop {
-            if let Err(error) = this.collect_commits(cx) {
+            if let Err(error) = this
+                .collect_commits(cx)
+                .and_then(|()| this.collect_mail(cx))
+            {
                 return Poll::Ready(Exit::StoreFailed(error));
             }
             // To quiescence: as long as the workflow wakes itself, it is polled again before

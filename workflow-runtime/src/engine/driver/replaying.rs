@@ -13,10 +13,23 @@ impl Driver {
     /// Delivers the next recorded outcome, if the code waits for it.
     pub(super) fn replay_next(&mut self) -> Next {
         let Some(delivery) = self.recorded.pop_front() else {
+            if let Some(child) = self.core.uncalled_child() {
+                let report = format!(
+                    "the journal says that {child} was started as a child, but the code does not \
+                     call it any more: bring the call back, or branch with `patched`"
+                );
+                return Next::Exit(self.park(Obstacle::new(ParkReason::Diverged, report)));
+            }
             self.recover();
             return Next::Again;
         };
-        let id = delivery.id();
+        let delivery = match self.replay_letter(delivery) {
+            Ok(next) => return next,
+            Err(delivery) => delivery,
+        };
+        let Some(id) = delivery.id() else {
+            return Next::Again;
+        };
         let waiting = self.core.waiting(id);
         let dropped = waiting.is_none() && self.core.take_dropped(id);
         match judge(&delivery.what, waiting.as_ref(), dropped) {
@@ -43,10 +56,32 @@ impl Driver {
                 );
                 Delivered::Recorded(step.outcome)
             }
-            Recorded::Timer(_) => Delivered::Durable,
+            _ => Delivered::Durable,
         };
         self.core.deliver(id, delivery.time, delivered);
         Next::Again
+    }
+
+    /// Delivers what came by letter; gives back what did not.
+    fn replay_letter(&mut self, delivery: Delivery) -> Result<Next, Delivery> {
+        let Delivery { seq, time, what } = delivery;
+        if self.recorded.is_empty() && !matches!(what, Recorded::Step(_) | Recorded::Timer(_)) {
+            self.core.stop_repeating();
+        }
+        match what {
+            Recorded::Signal(signal) => self.receive(Event::SignalReceived(*signal), time),
+            Recorded::Cancel(cancel) => self.receive(Event::CancelRequested(*cancel), time),
+            Recorded::Child(child) if self.core.has_child(child.call) => {
+                self.receive(Event::ChildFinished(*child), time);
+            }
+            Recorded::Child(_) => {
+                let delivery = Delivery { seq, time, what };
+                return Ok(Next::Exit(self.diverged(&delivery, false, Vec::new())));
+            }
+            Recorded::Step(_) | Recorded::Timer(_) => return Err(Delivery { seq, time, what }),
+        }
+        self.replayed += 1;
+        Ok(Next::Again)
     }
 
     fn swallowed(&self) -> Next {
@@ -84,12 +119,15 @@ impl Driver {
     pub(super) fn go_live(&mut self) {
         self.stage = Stage::Live;
         self.core.set_phase(Phase::Live);
+        self.write_outbox(None); // what was held back until now
     }
 
     /// Compares the recorded input of a call with what the code has now. `Ok` if only fields
     /// were added or removed.
     fn differences(&mut self, delivery: &Delivery) -> Result<(), Exit> {
-        self.core.ask_for_input(delivery.id());
+        if let Some(id) = delivery.id() {
+            self.core.ask_for_input(id);
+        }
         self.core.signal.take_woken();
         if let Some(exit) = self.poll_workflow() {
             return Err(exit);
@@ -104,7 +142,7 @@ impl Driver {
                 .input
                 .as_ref()
                 .and_then(|input| payloads.value(input).ok()),
-            Recorded::Timer(_) => None,
+            _ => None,
         };
         let found = match (recorded, now) {
             (Some(recorded), Some(now)) => compare_inputs(&recorded, &now),
