@@ -28,6 +28,7 @@ pub struct Ledger(Mutex<Book>);
 #[derive(Debug, Default)]
 struct Book {
     effects: BTreeMap<StepId, String>,
+    order: Vec<StepId>,
     asked: Vec<(StepId, u32)>,
 }
 
@@ -50,11 +51,21 @@ impl Ledger {
         let meta = get_step_metadata();
         let mut book = self.book();
         book.asked.push((meta.step_id, meta.attempt));
+        if !book.effects.contains_key(&meta.step_id) {
+            book.order.push(meta.step_id);
+        }
         let first = book
             .effects
             .entry(meta.step_id)
             .or_insert_with(|| what.to_owned());
         assert_eq!(first, what, "one id was used for two effects");
+    }
+
+    /// What was done, in the order in which it was first asked for.
+    pub fn in_order(&self) -> Vec<String> {
+        let book = self.book();
+        let effects = book.order.iter().map(|step| book.effects[step].clone());
+        effects.collect()
     }
 
     /// What was done, sorted.

@@ -24,5 +24,6 @@ mod starting;
 mod steps;
 mod stopping;
 mod timers;
+mod undoing;
 mod unfit;
 mod unpolled;

@@ -20,13 +20,13 @@ const STEP_OPTIONS: &[&str] = &[
     "retry_if",
     "key",
     "blocking",
+    "undo",
     "marker",
     "crate",
 ];
 /// Options of `#[step]` that a later release will have.
 const STEP_RESERVED: &[&str] = &[
     "effect",
-    "undo",
     "at_most_once",
     "intent",
     "fresh_for",
@@ -51,6 +51,8 @@ pub(crate) struct StepOptions {
     pub(crate) timeout: Option<u64>,
     pub(crate) retry_if: Option<ExprPath>,
     pub(crate) key: Option<Expr>,
+    /// The step that takes this one back.
+    pub(crate) undo: Option<ExprPath>,
     pub(crate) blocking: Option<Ident>,
     pub(crate) marker: bool,
     pub(crate) runtime: Path,
@@ -76,6 +78,7 @@ impl StepOptions {
             timeout: None,
             retry_if: None,
             key: None,
+            undo: None,
             blocking: None,
             marker: true,
             runtime: default_runtime(),
@@ -89,6 +92,7 @@ impl StepOptions {
                 "backoff" => option.backoff().map(|it| options.backoff = Some(it)),
                 "timeout" => option.timeout().map(|it| options.timeout = Some(it)),
                 "retry_if" => option.path().map(|it| options.retry_if = Some(it)),
+                "undo" => option.undo().map(|it| options.undo = Some(it)),
                 "key" => option.expression().map(|it| options.key = Some(it)),
                 "blocking" => option
                     .flag()
@@ -319,6 +323,16 @@ impl Typed {
             Some(Expr::Path(path)) => Ok(path.clone()),
             _ => Err(self.mistake(
                 "takes the path of a function `fn(&E) -> bool`, as in `retry_if = is_transient`",
+            )),
+        }
+    }
+
+    fn undo(&self) -> syn::Result<ExprPath> {
+        match &self.value {
+            Some(Expr::Path(path)) => Ok(path.clone()),
+            _ => Err(self.mistake(
+                "takes the name of a step that is given this one's arguments, owned, and what it \
+                 returned as an `Option`, as in `undo = refund`",
             )),
         }
     }

@@ -83,8 +83,9 @@ mod logs;
 mod payload;
 
 pub use call::{
-    ChildRun, Direct, Elapsed, Signals, Sleep, Step, StepCall, Timeout, WaitFor, Workflow,
-    WorkflowCall, publish, signals, sleep, sleep_until, start_child, timeout, wait_for,
+    Abort, ChildRun, Direct, Elapsed, Signals, Sleep, Step, StepCall, Timeout, WaitFor, Workflow,
+    WorkflowCall, abort, abort_keep, publish, signals, sleep, sleep_until, start_child, timeout,
+    undo_with, wait_for,
 };
 pub use context::{
     Scoped, StepMetadata, WorkflowMetadata, get_step_metadata, get_workflow_metadata, resource,
@@ -94,7 +95,8 @@ pub use determinism::{Random, now, random, uuid};
 pub use digest::Digest;
 pub use engine::{
     Cancel, Engine, EngineBuilder, EngineError, ParseCursorError, RunCursor, RunError, RunHandle,
-    RunStatus, Runs, RunsPage, SendSignal, Sent, Shutdown, Start, Verification, Warning, Watch,
+    RunStatus, Runs, RunsPage, SendSignal, Sent, Shutdown, Start, Terminate, Verification, Warning,
+    Watch,
 };
 pub use error::{Error, Result, ResultExt};
 pub use ids::{ParseIdError, RunId, StepId};

@@ -7,6 +7,7 @@ use std::future::Future;
 
 pub use crate::call::args::{Journaled, StepArg, StepArgs, WorkflowArgs};
 pub use crate::call::returns::{PlainReturn, Probe, ResultParts, Returns};
+pub use crate::call::undo::{UndoCall, UndoFn, UndoFuture};
 pub use crate::call::{
     Attempt, Step, StepCall, StepDefinition, Workflow, WorkflowCall, WorkflowDefinition, blocking,
     step_call,

@@ -67,6 +67,7 @@ pub(crate) fn definition(
     });
     let backoff = optional(span, backoff);
     let timeout = optional(span, options.timeout.map(|it| millis(span, it)));
+    let undo = optional(span, options.undo.as_ref().map(|path| undo(function, path)));
     let (file, line) = place(function);
     quote_spanned! {span=>
         #door::StepDefinition {
@@ -75,8 +76,24 @@ pub(crate) fn definition(
             max_attempts: #max_attempts,
             backoff: #backoff,
             timeout: #timeout,
+            undo: #undo,
             file: #file,
             line: #line,
+        }
+    }
+}
+
+/// Makes the call that takes the step back: the step named by `undo`, given the same arguments and
+/// what this one returned.
+fn undo(function: &Function, path: &syn::ExprPath) -> TokenStream {
+    let span = Span::mixed_site().located_at(first_span(path));
+    let names: Vec<_> = (0..function.journaled().count())
+        .map(|n| quote::format_ident!("__argument_{n}", span = span))
+        .collect();
+    quote_spanned! {span=>
+        |__undo| {
+            let (#(#names,)*) = __undo.input()?;
+            ::core::result::Result::Ok(__undo.run(#path(#(#names,)* __undo.output()?)))
         }
     }
 }

@@ -53,6 +53,9 @@ struct Running(Arc<StepContext>);
 impl Running {
     fn begin(context: Arc<StepContext>) -> Self {
         context.blocking.fetch_add(1, Ordering::AcqRel);
+        if let Some(run) = &context.run {
+            run.begin_blocking();
+        }
         Self(context)
     }
 }
@@ -60,5 +63,8 @@ impl Running {
 impl Drop for Running {
     fn drop(&mut self) {
         self.0.blocking.fetch_sub(1, Ordering::AcqRel);
+        if let Some(run) = &self.0.run {
+            run.end_blocking();
+        }
     }
 }

@@ -5,6 +5,7 @@
 //! call claims its id when it is made, registers when it is first polled, and becomes ready when
 //! the driver delivers its outcome. It never writes to the journal itself.
 
+mod abort;
 pub(crate) mod args;
 mod attempt;
 mod child;
@@ -18,8 +19,10 @@ mod running;
 mod signals;
 mod step;
 mod timer;
+pub(crate) mod undo;
 mod workflow;
 
+pub use abort::{Abort, abort, abort_keep};
 pub use attempt::{Attempt, blocking};
 pub use child::{ChildRun, WorkflowCall, start_child};
 pub use direct::Direct;
@@ -28,6 +31,7 @@ pub use race::{Elapsed, Timeout, timeout};
 pub use signals::{Signals, WaitFor, signals, wait_for};
 pub use step::{StepCall, step_call};
 pub use timer::{Sleep, sleep, sleep_until};
+pub use undo::undo_with;
 pub use workflow::{Step, Workflow};
 
 use std::time::Duration;
@@ -45,6 +49,8 @@ pub struct StepDefinition {
     pub backoff: Option<(Duration, Duration)>,
     /// `timeout` of one attempt.
     pub timeout: Option<Duration>,
+    /// `undo`: makes the call that takes it back.
+    pub undo: Option<undo::UndoFn>,
     /// Where the step is defined.
     pub file: &'static str,
     /// Where the step is defined.

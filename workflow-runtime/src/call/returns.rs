@@ -55,6 +55,11 @@ impl<R> Returns<R> {
         }
     }
 
+    /// Returns what tells failed values from others.
+    pub(crate) fn failing(&self) -> fn(&R) -> Option<Retry> {
+        self.failure
+    }
+
     /// Turns a failure of the engine's own (panic, timeout) into a value, if the type has a
     /// place for it.
     pub(crate) fn broken(&self, error: Error) -> Decoded<R> {

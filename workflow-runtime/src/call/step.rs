@@ -20,6 +20,7 @@ use super::home::{Home, What, assert_at_home, refuse_homeless};
 use super::outcome::{AttemptEnd, Policy, Settled, panic_message, settle};
 use super::returns::{Decoded, Returns};
 use super::running::{Body, Counted, Running, TypedBody};
+use super::undo::UndoFuture;
 use crate::clock::{Timestamp, wall_clock};
 use crate::context::{Scope, StepContext, StepMetadata};
 use crate::digest::InputDigest;
@@ -239,6 +240,7 @@ impl<'step, R> StepCall<'step, R> {
                     Some(digest),
                     cx.waker(),
                 );
+                self.register_undo(core, id);
                 self.stage = Stage::Waiting {
                     digest,
                     failed: 0,
@@ -253,6 +255,16 @@ impl<'step, R> StepCall<'step, R> {
                 ))));
                 false
             }
+        }
+    }
+
+    /// From now on it may have begun: if the run does not complete, it is undone.
+    fn register_undo(&self, core: &RunCore, id: StepId) {
+        let StepDefinition { name, args, .. } = *self.definition;
+        if let Some(undo) = self.definition.undo
+            && let Some(input) = self.body.encode_input(&core.services.payloads, usize::MAX)
+        {
+            core.register_undo(id, name, undo, args, input);
         }
     }
 
@@ -366,7 +378,8 @@ impl<'step, R> StepCall<'step, R> {
             workflow_name: identity.workflow_name.clone(),
             namespace: identity.namespace.clone(),
         };
-        let context = StepContext::new(metadata, core.services.resources.clone());
+        let resources = core.services.resources.clone();
+        let context = StepContext::new(metadata, resources, Some(core.clone()));
         let future = match self.body.attempt(&Attempt {
             context: context.clone(),
         }) {
@@ -431,6 +444,7 @@ impl<'step, R> StepCall<'step, R> {
                 tracing::debug!(
                     %run, %step, name, attempt = made.attempt, ok, replayed = false, "step executed"
                 );
+                core.complete_undo(made.id, &outcome);
                 let limit = core.services.config.kept_input_limit;
                 let input = self.body.encode_input(&core.services.payloads, limit);
                 let draft = made.completed(name, self.site, input.as_ref(), &outcome);
@@ -445,6 +459,35 @@ impl<'step, R> StepCall<'step, R> {
         if let Stage::Waiting { failed, doing, .. } = &mut self.stage {
             *failed = made.attempt;
             *doing = now;
+        }
+    }
+}
+
+impl<R: Send + 'static> StepCall<'static, R> {
+    /// Makes this the call that undoes something: all that matters is whether it fails.
+    pub(super) fn into_undo(self) -> UndoFuture {
+        Box::pin(async move {
+            let failure = self.returns.failing();
+            let value = self.await;
+            match failure(&value) {
+                None => Ok(()),
+                Some(_) => Err(Error::new("it returned an error")),
+            }
+        })
+    }
+
+    /// Keeps the call for the case that the run has to be undone.
+    pub(super) fn keep_for_undo(self) {
+        let name = self.definition.name;
+        match &self.home {
+            Home::Run { scope, id, .. } => {
+                let (core, id) = (scope.core().clone(), *id);
+                core.keep_undo(id, name, self.into_undo());
+            }
+            Home::BadKey(scope, problem) => {
+                scope.core().trouble(Trouble::Fail(Error::fatal(problem)));
+            }
+            home @ (Home::Nowhere | Home::InStep(_)) => refuse_homeless(home, name, self.site),
         }
     }
 }

@@ -63,6 +63,7 @@ impl Default for EngineBuilder {
                 backoff: DEFAULT_BACKOFF,
                 kept_input_limit: DEFAULT_KEPT_INPUT,
                 durability: Durability::Synced,
+                cancel_grace: Duration::from_secs(10),
             },
         }
     }
@@ -131,6 +132,14 @@ impl EngineBuilder {
             ));
         }
         self.config.backoff = (shortest, longest);
+        self
+    }
+
+    /// Sets how long bodies in flight may take to finish when their run is cancelled; 10 s otherwise.
+    /// Blocking bodies cannot be stopped: they are waited for.
+    #[must_use]
+    pub fn cancel_grace(mut self, grace: Duration) -> Self {
+        self.config.cancel_grace = grace;
         self
     }
 

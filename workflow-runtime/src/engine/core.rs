@@ -5,8 +5,10 @@
 //! body made. Nothing in here waits, and no lock is held while user code runs.
 
 pub(crate) mod outside;
+pub(crate) mod undo;
 
 use std::panic::Location;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::Waker;
 
@@ -22,7 +24,7 @@ use crate::digest::InputDigest;
 use crate::error::Error;
 use crate::id_map::{IdMap, IdSet};
 use crate::ids::{CallKind, RunId, StepId};
-use crate::journal::{Draft, Event, Outcome};
+use crate::journal::{Draft, Event, Outcome, RunAborted};
 use crate::replay::{Known, WaitingCall};
 
 /// Shared between the driver of one run and the calls inside it.
@@ -30,6 +32,8 @@ pub(crate) struct RunCore {
     identity: WorkflowMetadata,
     pub(crate) services: Arc<Services>,
     pub(crate) signal: Arc<RunSignal>,
+    /// Blocking bodies that have begun and not returned, also those whose calls were dropped.
+    blocking: AtomicUsize,
     state: Mutex<State>,
 }
 
@@ -40,6 +44,8 @@ pub(crate) enum Phase {
     Replaying,
     /// Bodies run.
     Live,
+    /// The run is about to end: bodies in flight may finish, none starts.
+    Winding,
     /// The engine is stopping: bodies in flight may finish, none starts.
     Closing,
 }
@@ -76,6 +82,8 @@ pub(crate) enum Trouble {
     Park(Obstacle),
     /// The run fails: a call cannot give the workflow a value of its type.
     Fail(Error),
+    /// The workflow ended itself.
+    Abort(RunAborted),
 }
 
 struct Waiting {
@@ -119,6 +127,7 @@ impl RunCore {
             identity,
             services,
             signal: Arc::default(),
+            blocking: AtomicUsize::new(0),
             state: Mutex::new(State {
                 phase,
                 calls: IdMap::default(),
@@ -149,6 +158,21 @@ impl RunCore {
 
     pub(crate) fn metadata(&self) -> WorkflowMetadata {
         self.identity.clone()
+    }
+
+    pub(crate) fn begin_blocking(&self) {
+        self.blocking.fetch_add(1, Ordering::AcqRel);
+    }
+
+    pub(crate) fn end_blocking(&self) {
+        if self.blocking.fetch_sub(1, Ordering::AcqRel) == 1 {
+            self.signal.nudge(); // the run may wait for this to be undone
+        }
+    }
+
+    /// How many blocking bodies run.
+    pub(crate) fn blocking(&self) -> usize {
+        self.blocking.load(Ordering::Acquire)
     }
 
     /// Says whether the workflow's code does what it did before.
@@ -232,7 +256,7 @@ impl RunCore {
                 Turn::Wait { show_input }
             }
             Phase::Live => Turn::Run(state.known.remove(&id)),
-            Phase::Closing => Turn::Run(None),
+            Phase::Winding | Phase::Closing => Turn::Run(None),
         }
     }
 

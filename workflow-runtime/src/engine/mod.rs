@@ -21,6 +21,7 @@ mod shutdown;
 pub(crate) mod signal;
 pub(crate) mod start;
 mod task;
+mod terminate;
 pub(crate) mod timers;
 mod warnings;
 mod writer;
@@ -49,6 +50,7 @@ pub use letters::{Cancel, SendSignal, Sent};
 pub use published::Watch;
 pub use shutdown::Shutdown;
 pub use start::Start;
+pub use terminate::Terminate;
 pub use warnings::Warning;
 
 /// Runs workflows on one store.
@@ -136,6 +138,8 @@ pub(crate) struct Config {
     pub(crate) backoff: (Duration, Duration),
     pub(crate) kept_input_limit: usize,
     pub(crate) durability: Durability,
+    /// How long bodies in flight may take to finish when their run is cancelled.
+    pub(crate) cancel_grace: Duration,
 }
 
 /// A run that this engine has in memory.
@@ -143,6 +147,8 @@ pub(crate) struct RunEntry {
     progress: Tracker,
     /// A letter has come that its driver has not been told of.
     mail: AtomicBool,
+    /// Somebody else has taken the run over: what becomes of this task says nothing about it.
+    superseded: AtomicBool,
     core: Mutex<Option<Arc<RunCore>>>,
     task: Mutex<Option<AbortHandle>>,
 }
@@ -152,6 +158,7 @@ impl RunEntry {
         Arc::new(Self {
             progress: Tracker::new(progress),
             mail: AtomicBool::new(false),
+            superseded: AtomicBool::new(false),
             core: Mutex::new(None),
             task: Mutex::new(None),
         })
@@ -227,7 +234,12 @@ impl Shared {
             }
         }
         *entry.core.lock().unwrap_or_else(PoisonError::into_inner) = None;
-        entry.progress.set(progress);
+        entry
+            .progress
+            .set(match entry.superseded.load(Ordering::Acquire) {
+                true => Progress::NotCreated,
+                false => progress,
+            });
         self.left.notify_waiters();
     }
 
@@ -304,6 +316,16 @@ impl Engine {
     /// Awaiting it fails if there is no such run or it has ended.
     pub fn cancel(&self, run: RunId) -> Cancel {
         Cancel::new(Ok(self.shared().clone()), run)
+    }
+
+    /// Ends a run at once, whatever it does, parked ones too. Bodies in flight are dropped where they
+    /// are, nothing is undone, and its children are cancelled. [`Engine::cancel`] is the orderly way.
+    ///
+    /// # Errors
+    ///
+    /// Awaiting it fails if there is no such run, or it has ended.
+    pub fn terminate(&self, run: RunId) -> Terminate {
+        Terminate::new(self.shared().clone(), run)
     }
 
     /// Returns a handle to a run of a known workflow.

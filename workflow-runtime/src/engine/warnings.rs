@@ -30,6 +30,13 @@ impl Warning {
     pub(crate) const WAITS_ON_NOTHING: &'static str = "the workflow waits, but for nothing that is \
         journaled: it cannot be resumed from there; move what it waits for into a step, or use \
         `workflow_runtime::sleep`";
+    pub(crate) fn undo_failed(step: &str) -> String {
+        format!(
+            "undoing `{step}` failed for good: what it did is still there, and a person has to take it \
+             back; the journal has the error, and the other steps were undone all the same"
+        )
+    }
+
     pub(crate) fn unpolled(step: &str, site: &Location<'_>) -> String {
         format!(
             "step `{step}` at {site} could go on, but the workflow has not polled its call for a \

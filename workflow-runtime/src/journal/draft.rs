@@ -87,6 +87,7 @@ impl Draft {
             | Event::AttemptFailed(_)
             | Event::TimerSet(_)
             | Event::ChildStarted(_)
+            | Event::RunClosing(_)
             | Event::RunRecovered(_) => Effect::Nothing,
         };
         let (tag, fields) = event.encode_fields();

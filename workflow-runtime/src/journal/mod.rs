@@ -17,9 +17,9 @@ use crate::store::{RunHeader, RunState};
 pub(crate) use chain::{AuditKey, Chain};
 pub(crate) use draft::{Draft, Effect, Source, StepCompletedParts};
 pub use record::{
-    AttemptFailed, CancelRequested, ChildFinished, ChildStarted, End, Event, Outcome, Parent,
-    Record, RunAborted, RunCancelled, RunCompleted, RunFailed, RunRecovered, RunStarted,
-    SignalReceived, StepCompleted, TimerFired, TimerSet,
+    AttemptFailed, CancelRequested, ChildFinished, ChildStarted, Closing, End, Event, Outcome,
+    Parent, Record, RunAborted, RunCancelled, RunCompleted, RunFailed, RunRecovered, RunStarted,
+    SignalReceived, StepCompleted, TimerFired, TimerSet, UndoStep,
 };
 
 /// Says which record of which run cannot be trusted or read, and why.
@@ -75,7 +75,7 @@ pub(crate) fn check_ends(header: &RunHeader, records: &[Record]) -> Result<(), J
     let first = records.first().map(|record| &record.event);
     let last = records.last().map(|record| &record.event);
     let has_ended = matches!(header.state, RunState::Ended(_));
-    let ends = matches!(last, Some(Event::RunCompleted(_) | Event::RunFailed(_)));
+    let ends = last.is_some_and(Event::is_end);
     let problem = if !matches!(first, Some(Event::RunStarted(_))) {
         "record 0 is not the start of the run".to_owned()
     } else if has_ended && !ends {

@@ -26,16 +26,16 @@ mod tag {
     pub(super) const CHILD_FINISHED: u8 = 9;
     pub(super) const CANCEL_REQUESTED: u8 = 10;
     pub(super) const RUN_RECOVERED: u8 = 11;
+    pub(super) const RUN_CLOSING: u8 = 13;
     pub(super) const RUN_COMPLETED: u8 = 20;
     pub(super) const RUN_FAILED: u8 = 21;
     pub(super) const RUN_ABORTED: u8 = 22;
     pub(super) const RUN_CANCELLED: u8 = 23;
 
     /// Named here, written by later releases.
-    pub(super) const RESERVED: [(u8, &str); 8] = [
+    pub(super) const RESERVED: [(u8, &str); 7] = [
         (4, "step intent"),
         (12, "run reopened"),
-        (13, "run closing"),
         (14, "step abandoned"),
         (15, "checkpoint"),
         (16, "patch marker"),
@@ -82,6 +82,8 @@ pub enum Event {
     CancelRequested(CancelRequested),
     /// A process took the run over after another one had died with steps in flight.
     RunRecovered(RunRecovered),
+    /// The run does not complete, and what was done is undone from here on.
+    RunClosing(Closing),
     /// The workflow returned a value.
     RunCompleted(RunCompleted),
     /// The workflow failed.
@@ -271,6 +273,28 @@ pub struct RunFailed {
     pub failure: Outcome,
 }
 
+/// The run does not complete, and what was done is undone from here on.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Closing {
+    /// How the run ends when that is done.
+    pub cause: End,
+    /// What is undone, in this order.
+    pub undo: Vec<UndoStep>,
+}
+
+/// One thing that is undone.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct UndoStep {
+    /// The step that is undone, or the call that was kept for this.
+    pub step: StepId,
+    /// Its name.
+    pub name: Box<str>,
+    /// What it was given, as a payload; not for a kept call.
+    pub input: Option<Bytes>,
+    /// Whether it had succeeded.
+    pub completed: bool,
+}
+
 /// The workflow ended itself with a reason.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RunAborted {
@@ -337,6 +361,17 @@ pub(crate) enum RecordError {
 }
 
 impl Event {
+    /// Says whether the record ends its run.
+    pub(crate) fn is_end(&self) -> bool {
+        matches!(
+            self,
+            Self::RunCompleted(_)
+                | Self::RunFailed(_)
+                | Self::RunAborted(_)
+                | Self::RunCancelled(_)
+        )
+    }
+
     /// Encodes the record's fields, and says under which tag they go.
     pub(super) fn encode_fields(&self) -> (u8, Vec<u8>) {
         match self {
@@ -350,6 +385,7 @@ impl Event {
             Self::ChildFinished(fields) => (tag::CHILD_FINISHED, codec::encode(fields)),
             Self::CancelRequested(fields) => (tag::CANCEL_REQUESTED, codec::encode(fields)),
             Self::RunRecovered(fields) => (tag::RUN_RECOVERED, codec::encode(fields)),
+            Self::RunClosing(fields) => (tag::RUN_CLOSING, codec::encode(fields)),
             Self::RunCompleted(fields) => (tag::RUN_COMPLETED, codec::encode(fields)),
             Self::RunFailed(fields) => (tag::RUN_FAILED, codec::encode(fields)),
             Self::RunAborted(fields) => (tag::RUN_ABORTED, codec::encode(fields)),
@@ -392,6 +428,7 @@ impl Event {
             tag::CHILD_FINISHED => read("child finished", fields, Self::ChildFinished),
             tag::CANCEL_REQUESTED => read("cancel requested", fields, Self::CancelRequested),
             tag::RUN_RECOVERED => read("run recovered", fields, Self::RunRecovered),
+            tag::RUN_CLOSING => read("run closing", fields, Self::RunClosing),
             tag::RUN_COMPLETED => read("run completed", fields, Self::RunCompleted),
             tag::RUN_FAILED => read("run failed", fields, Self::RunFailed),
             tag::RUN_ABORTED => read("run aborted", fields, Self::RunAborted),

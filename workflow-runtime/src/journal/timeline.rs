@@ -108,6 +108,9 @@ impl fmt::Display for Event {
                     .iter()
                     .try_for_each(|step| write!(f, " {step}"))
             }
+            Self::RunClosing(closing) => {
+                write!(f, "⇤ undoing {}", Count(closing.undo.len() as u64, "step"))
+            }
             Self::RunCompleted(_) => write!(f, "■ completed"),
             Self::RunFailed(_) => write!(f, "■ failed"),
             Self::RunAborted(aborted) => write!(f, "■ aborted: {}", aborted.reason),

@@ -182,6 +182,7 @@ fn describe(delivery: &Delivery) -> String {
         Recorded::Child(child) => format!("the end of the child {}", child.child),
         Recorded::Signal(signal) => format!("the signal `{}`", signal.name),
         Recorded::Cancel(_) => "a request to cancel".into(),
+        Recorded::Closing(_) => "the beginning of the run's undoing".into(),
         Recorded::Timer(timer) => {
             format!("record {}, a timer that fired ({timer})", delivery.seq)
         }

@@ -15,7 +15,8 @@ use crate::digest::{Digest, InputDigest};
 use crate::id_map::IdMap;
 use crate::ids::{CallKind, RunId, StepId};
 use crate::journal::{
-    CancelRequested, ChildFinished, End, Event, Record, RunStarted, SignalReceived, StepCompleted,
+    CancelRequested, ChildFinished, Closing, End, Event, Record, RunStarted, SignalReceived,
+    StepCompleted,
 };
 
 pub(crate) use mismatch::{Difference, Mismatch, compare_inputs};
@@ -52,6 +53,8 @@ pub(crate) enum Recorded {
     Child(Box<ChildFinished>),
     /// A request to cancel.
     Cancel(Box<CancelRequested>),
+    /// The beginning of the run's undoing: not delivered, but it has its place in the order.
+    Closing(Box<Closing>),
 }
 
 impl Delivery {
@@ -61,7 +64,7 @@ impl Delivery {
             Recorded::Step(step) => Some(step.step),
             Recorded::Timer(timer) => Some(*timer),
             Recorded::Child(child) => Some(child.call),
-            Recorded::Signal(_) | Recorded::Cancel(_) => None,
+            Recorded::Signal(_) | Recorded::Cancel(_) | Recorded::Closing(_) => None,
         }
     }
 }
@@ -152,6 +155,7 @@ impl History {
                 return;
             }
             Event::SignalReceived(signal) => Recorded::Signal(Box::new(signal)),
+            Event::RunClosing(closing) => Recorded::Closing(Box::new(closing)),
             Event::CancelRequested(cancel) => Recorded::Cancel(Box::new(cancel)),
             Event::ChildFinished(child) => {
                 // What is known of a child is needed when its call is made again.

@@ -9,6 +9,7 @@ use std::task::Waker;
 
 use bytes::Bytes;
 
+use super::undo::UndoLog;
 use super::{Phase, RunCore, State, Trouble};
 use crate::clock::{Timestamp, wall_clock};
 use crate::digest::Digest;
@@ -34,6 +35,7 @@ pub(super) struct Outside {
     /// not know: they are created when the run goes live.
     held: Vec<(Event, NewRun)>,
     changes: Changes,
+    pub(super) undo: Option<Box<UndoLog>>,
 }
 
 /// The signals of one name.
@@ -226,7 +228,7 @@ impl RunCore {
                         state.outside().changes.create.push(new);
                     }
                     Phase::Replaying => state.outside().held.push((started, new)),
-                    Phase::Closing => {} // left for the next process
+                    Phase::Winding | Phase::Closing => {} // too late, or left for the next process
                 }
             }
         }

@@ -7,10 +7,10 @@
 use std::collections::VecDeque;
 use std::task::{Context, Poll};
 
-use super::{Driver, Exit, Stage};
+use super::{Driver, Exit};
 use crate::clock::Timestamp;
 use crate::engine::obstacle::Obstacle;
-use crate::journal::{CancelRequested, ChildFinished, End, Event, RunCancelled};
+use crate::journal::{ChildFinished, End, Event};
 use crate::store::{BoxFuture, Letter, Mail, ParkReason, StoreError, StoreResult};
 
 /// Letters on their way into the journal.
@@ -89,19 +89,6 @@ impl Driver {
             Event::CancelRequested(cancel) => self.cancel(cancel),
             _ => {} // nothing else comes by letter
         }
-    }
-
-    /// Stops the workflow where it waits, and its children with it.
-    pub(super) fn cancel(&mut self, cancel: CancelRequested) {
-        if self.end.is_some() || self.stage == Stage::Ending {
-            return; // too late
-        }
-        self.drop_workflow();
-        self.core.cancel_children("its parent was cancelled");
-        self.end = Some(End::Cancelled(RunCancelled {
-            reason: cancel.reason,
-            terminated: false,
-        }));
     }
 
     /// Has the run that this one is the child of told how it ended.

@@ -6,6 +6,7 @@
 //! way, any concurrency in it comes out the same. It never decides whether a recorded outcome
 //! fits (that is `replay`) and never runs a body itself (calls do, while they are polled).
 
+mod closing;
 mod mail;
 mod permit;
 mod replaying;
@@ -19,6 +20,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
+use self::closing::{Ending, WindingDown};
 use self::mail::Mailbox;
 use self::permit::Permit;
 use super::core::{Delivered, RunCore, Trouble};
@@ -30,7 +32,7 @@ use super::writer::{Commit, Due, Writer};
 use crate::call::outcome::panic_message;
 use crate::clock::{Timestamp, wall_clock};
 use crate::context::{Ambient, Scope, enter};
-use crate::journal::{Draft, End, Outcome, Parent};
+use crate::journal::{Closing, Draft, End, Outcome, Parent};
 use crate::replay::{Delivery, Recorded};
 use crate::store::{Mail, Parking, StoreError};
 
@@ -84,6 +86,8 @@ pub(crate) struct Driver {
     /// Room for the records of one append.
     drafts: Vec<Draft>,
     end: Option<End>,
+    winding_down: Option<Box<WindingDown>>,
+    ending: Option<Box<Ending>>,
     /// Steps may have been in flight when the last process died.
     after_crash: bool,
     permit: Permit,
@@ -141,6 +145,8 @@ impl Driver {
             parent: parent.map(Box::new),
             drafts: Vec::new(),
             end: None,
+            winding_down: None,
+            ending: None,
             after_crash,
             permit: Permit::Released,
             started: false,
@@ -199,6 +205,11 @@ impl Driver {
         }
         match self.core.take_trouble() {
             None => None,
+            Some(Trouble::Abort(aborted)) => {
+                self.drop_workflow();
+                self.end = Some(End::Aborted(aborted));
+                None
+            }
             Some(Trouble::Fail(error)) => {
                 self.drop_workflow();
                 let payload = self.core.services.payloads.encode(&error);
@@ -244,6 +255,9 @@ impl Driver {
         if self.core.is_closing() {
             return self.close();
         }
+        if self.winding_down.is_some() {
+            return self.wind_down();
+        }
         match self.stage {
             Stage::Replaying => self.replay_next(),
             Stage::Recovering if self.commits.is_empty() => {
@@ -281,15 +295,27 @@ impl Driver {
             let end = self.end.take().expect("the stage says that it ended");
             return Next::Exit(Exit::Ended(end));
         }
+        if self.undone() {
+            return Next::Again;
+        }
         while let Some(left) = self.recorded.pop_front() {
+            if let Recorded::Closing(closing) = &left.what {
+                return self.resume_undo(Closing::clone(closing), &left);
+            }
             // What was sent to the run as a whole may come too late for it.
             let Some(id) = left.id() else {
                 continue;
             };
+            if let Recorded::Step(step) = &left.what {
+                self.core.complete_undo(id, &step.outcome);
+            }
             let called = matches!(left.what, Recorded::Child(_)) && self.core.has_child(id);
             if !called && !self.core.take_dropped(id) {
                 return Next::Exit(self.diverged(&left, true, Vec::new()));
             }
+        }
+        if self.must_undo() {
+            return self.begin_undo();
         }
         self.stage = Stage::Ending;
         let end = self.end.take();
@@ -427,5 +453,7 @@ impl Future for Driver {
 impl Drop for Driver {
     fn drop(&mut self) {
         self.drop_workflow();
+        // Kept calls point back to the core.
+        drop(self.core.take_undo());
     }
 }

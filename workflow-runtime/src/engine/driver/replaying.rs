@@ -30,6 +30,9 @@ impl Driver {
         let Some(id) = delivery.id() else {
             return Next::Again;
         };
+        if let Recorded::Step(step) = &delivery.what {
+            self.core.complete_undo(id, &step.outcome);
+        }
         let waiting = self.core.waiting(id);
         let dropped = waiting.is_none() && self.core.take_dropped(id);
         match judge(&delivery.what, waiting.as_ref(), dropped) {
@@ -78,6 +81,7 @@ impl Driver {
                 let delivery = Delivery { seq, time, what };
                 return Ok(Next::Exit(self.diverged(&delivery, false, Vec::new())));
             }
+            Recorded::Closing(_) => return Ok(self.unexpected_closing()),
             Recorded::Step(_) | Recorded::Timer(_) => return Err(Delivery { seq, time, what }),
         }
         self.replayed += 1;
