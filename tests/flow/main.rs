@@ -12,6 +12,7 @@ mod engine;
 mod identity;
 mod inputs;
 mod keys;
+mod leaving;
 mod misuse;
 mod parking;
 mod payloads;

@@ -220,7 +220,7 @@ impl<'step, R> StepCall<'step, R> {
                 ) = (known, &mut self.stage)
                 {
                     *failed = attempts;
-                    *doing = back_off(core, next_at, cx.waker());
+                    *doing = back_off(core, id, next_at, cx.waker());
                 }
                 self.advance(scope, id, called_at, cx);
                 Poll::Pending
@@ -366,6 +366,7 @@ impl<'step, R> StepCall<'step, R> {
         if !core.begin_body(id, &waker) {
             return None;
         }
+        core.set_due(id, None);
         let counted = Counted(core.clone(), id);
         let began_at = wall_clock();
         let identity = core.identity();
@@ -437,7 +438,7 @@ impl<'step, R> StepCall<'step, R> {
                     %run, %step, name, attempt = made.attempt, next_at = %at, "attempt failed"
                 );
                 core.annotate(&event);
-                back_off(core, at, cx.waker())
+                back_off(core, step, at, cx.waker())
             }
             Settled::Done { outcome, decoded } => {
                 let ok = matches!(outcome, Outcome::Ok(_));
@@ -502,7 +503,13 @@ pub(super) struct Made<'a> {
     pub(super) began_at: Timestamp,
 }
 
-fn back_off<'step, R>(core: &RunCore, until: Timestamp, waker: &Waker) -> Doing<'step, R> {
+fn back_off<'step, R>(
+    core: &RunCore,
+    id: StepId,
+    until: Timestamp,
+    waker: &Waker,
+) -> Doing<'step, R> {
+    core.set_due(id, Some(until));
     let waker = CallWaker::new(waker);
     let deadline = core
         .services

@@ -98,6 +98,7 @@ impl Sleep {
                 deadline
             }
         };
+        scope.core().set_due(id, Some(deadline));
         let waker = CallWaker::new(waker);
         let timers = &scope.core().services.timers;
         let pending = timers.wake_at(deadline, Waker::from(waker.clone()));

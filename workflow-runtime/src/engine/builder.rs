@@ -9,6 +9,7 @@ use tokio::sync::{Notify, Semaphore};
 
 use super::registry::Registry;
 use super::resources::Resources;
+use super::sleepers::{self, Sleepers};
 use super::timers::Timers;
 use super::warnings::Warnings;
 use super::{Config, Engine, EngineError, Owner, Services, Shared, task};
@@ -33,6 +34,12 @@ const DEFAULT_MAX_ACTIVE: usize = 4096;
 
 /// The namespace of engines that name none.
 const DEFAULT_NAMESPACE: &str = "default";
+
+/// How long a run only waits before it leaves memory.
+const EVICT_AFTER: Duration = Duration::from_secs(10);
+
+/// How many journals are read at a time.
+const CLAIMS_AT_ONCE: usize = 64;
 
 /// Configures an engine; see [`Engine::builder`].
 pub struct EngineBuilder {
@@ -64,6 +71,7 @@ impl Default for EngineBuilder {
                 kept_input_limit: DEFAULT_KEPT_INPUT,
                 durability: Durability::Synced,
                 cancel_grace: Duration::from_secs(10),
+                evict_after: Some(EVICT_AFTER),
             },
         }
     }
@@ -132,6 +140,14 @@ impl EngineBuilder {
             ));
         }
         self.config.backoff = (shortest, longest);
+        self
+    }
+
+    /// Sets how long a run only waits (for a time, a signal, a child) before it leaves memory, to be
+    /// rebuilt by replay when it is woken; 10 s otherwise. With `None` runs stay.
+    #[must_use]
+    pub fn evict_after(mut self, moment: impl Into<Option<Duration>>) -> Self {
+        self.config.evict_after = moment.into();
         self
     }
 
@@ -239,9 +255,12 @@ impl EngineBuilder {
             closing: AtomicBool::new(false),
             left: Notify::new(),
             published: Notify::new(),
+            sleepers: Sleepers::default(),
+            claiming: Semaphore::new(CLAIMS_AT_ONCE),
         });
         let _ = shared.services.engine.set(Arc::downgrade(&shared));
         task::resume_all(&shared).await?;
+        sleepers::start(&shared);
         Ok(Engine {
             owner: Arc::new(Owner { shared }),
         })

@@ -92,6 +92,8 @@ struct Waiting {
     delivered: Option<Delivered>,
     /// The outcome was handed in and is on its way to the journal.
     handed_in: bool,
+    /// It only waits for this time, which the journal knows.
+    due: Option<Timestamp>,
     /// The waker of the attempt that runs.
     body: Option<Arc<CallWaker>>,
 }
@@ -221,6 +223,7 @@ impl RunCore {
                 waker: waker.clone(),
                 delivered: None,
                 handed_in: false,
+                due: None,
                 body: None,
             }),
         );
@@ -294,6 +297,34 @@ impl RunCore {
             call.handed_in = true;
         }
         state.outbox.push(outcome);
+    }
+
+    /// A call only waits for a time that the journal knows, or with `None` does so no more.
+    pub(crate) fn set_due(&self, id: StepId, due: Option<Timestamp>) {
+        if let Some(call) = self.state().calls.get_mut(&id) {
+            call.due = due;
+        }
+    }
+
+    /// When the run has to be woken, if all that it waits for is in the journal or comes by letter.
+    /// `None`: it has to stay.
+    pub(crate) fn may_sleep(&self) -> Option<Option<Timestamp>> {
+        let state = self.state();
+        let outside = state.outside.as_ref();
+        let sends = outside.is_some_and(|outside| outside.has_changes());
+        if state.phase != Phase::Live || state.bodies > 0 || !state.outbox.is_empty() || sends {
+            return None;
+        }
+        let waits_for_letter = outside.is_some_and(|outside| outside.waits_for_something());
+        if state.calls.is_empty() && !waits_for_letter {
+            return None; // it waits for something that is not durable
+        }
+        let mut wake_at: Option<Timestamp> = None;
+        for call in state.calls.values() {
+            let due = call.due.filter(|_| !call.handed_in)?;
+            wake_at = Some(wake_at.map_or(due, |at| at.min(due)));
+        }
+        Some(wake_at)
     }
 
     /// Takes a record that is no outcome.

@@ -205,13 +205,14 @@ impl<W: Workflow> RunHandle<W> {
     async fn end(&self) -> Result<Result<End, Parking>, EngineError> {
         let settled = |p: &Progress| !matches!(p, Progress::Creating | Progress::Active);
         let mut waited_for: Option<Arc<RunEntry>> = None;
+        let mut asleep: Option<Arc<RunEntry>> = None;
         loop {
             // A run that was taken up again has a newer entry than this handle.
             let newest = self
                 .shared
                 .upgrade()
                 .and_then(|shared| shared.entry(self.run));
-            let entry = newest.or_else(|| self.entry.clone());
+            let entry = newest.or_else(|| asleep.take().or_else(|| self.entry.clone()));
             let is_new = match (&entry, &waited_for) {
                 (Some(entry), Some(known)) => !Arc::ptr_eq(entry, known),
                 (Some(_), None) => true,
@@ -225,6 +226,7 @@ impl<W: Workflow> RunHandle<W> {
                     // the entry of a start that found the run in the store.
                     Progress::Creating
                     | Progress::Active
+                    | Progress::Asleep(_)
                     | Progress::Parked
                     | Progress::NotCreated => waited_for = Some(entry),
                 }
@@ -239,9 +241,16 @@ impl<W: Workflow> RunHandle<W> {
                         .map(Ok)
                         .ok_or(EngineError::UnknownRun(self.run));
                 }
+                RunState::Asleep { .. } => {
+                    let entry = shared.entry_or_sleeper(self.run)?;
+                    // If it sleeps still, it is taken up with this entry; else look again.
+                    if let RunState::Asleep { .. } = self::header(&shared, self.run).await?.state {
+                        asleep = Some(entry);
+                    }
+                }
                 // Taken up since: wait for that.
-                RunState::Active | RunState::Asleep { .. } if is_new => {}
-                RunState::Active | RunState::Asleep { .. } => {
+                RunState::Active if is_new => {}
+                RunState::Active => {
                     return Err(EngineError::Stopped(format!(
                         "{} is unfinished and not driven by this engine",
                         self.run

@@ -19,6 +19,7 @@ mod registry;
 pub(crate) mod resources;
 mod shutdown;
 pub(crate) mod signal;
+mod sleepers;
 pub(crate) mod start;
 mod task;
 mod terminate;
@@ -36,6 +37,7 @@ use tokio::task::AbortHandle;
 use self::core::{Phase, RunCore};
 use self::progress::{Progress, Tracker};
 use crate::call::{Workflow, WorkflowCall};
+use crate::clock::Timestamp;
 use crate::id_map::IdMap;
 use crate::ids::RunId;
 use crate::journal::AuditKey;
@@ -106,6 +108,11 @@ pub(crate) struct Shared {
     left: Notify,
     /// Notified whenever a run has published something.
     published: Notify,
+    /// Runs that left memory.
+    sleepers: sleepers::Sleepers,
+    /// The right to read a run's journal, for a limited number at a time: timers that are due
+    /// together must not fill the memory together.
+    claiming: Semaphore,
 }
 
 /// What calls and drivers need while a run goes on.
@@ -140,6 +147,8 @@ pub(crate) struct Config {
     pub(crate) durability: Durability,
     /// How long bodies in flight may take to finish when their run is cancelled.
     pub(crate) cancel_grace: Duration,
+    /// How long a run only waits before it leaves memory; `None`: it never does.
+    pub(crate) evict_after: Option<Duration>,
 }
 
 /// A run that this engine has in memory.
@@ -241,6 +250,48 @@ impl Shared {
                 false => progress,
             });
         self.left.notify_waiters();
+    }
+
+    /// Takes a run out of memory that sleeps from now on. Whoever waits for it goes on waiting.
+    fn leave_asleep(
+        self: &Arc<Self>,
+        run: RunId,
+        entry: &Arc<RunEntry>,
+        wake_at: Option<Timestamp>,
+    ) {
+        if entry.superseded.load(Ordering::Acquire) || self.is_closing() {
+            self.leave(
+                run,
+                entry,
+                Progress::Stopped("the engine was shut down".into()),
+            );
+            return;
+        }
+        let core = entry
+            .core
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .take();
+        let mail = core.is_some_and(|core| core.signal.take_mail());
+        *entry.task.lock().unwrap_or_else(PoisonError::into_inner) = None;
+        let missed_mail = {
+            let mut runs = self.runs();
+            if runs
+                .get(&run)
+                .is_some_and(|known| Arc::ptr_eq(known, entry))
+            {
+                runs.remove(&run);
+            }
+            self.sleepers.keep(run, entry);
+            entry.mail.swap(false, Ordering::AcqRel) || mail
+        };
+        if let Some(at) = wake_at {
+            self.sleepers.add(at, run);
+        }
+        self.left.notify_waiters();
+        if missed_mail {
+            task::mail_arrived(self, run);
+        }
     }
 
     /// Stops every task at once.
@@ -354,6 +405,11 @@ impl Engine {
     /// If there is no such run, the store fails, or the payload codec does.
     pub async fn parked_detail(&self, run: RunId) -> Result<Option<String>, EngineError> {
         handle::parked_detail(self.shared(), run).await
+    }
+
+    /// Returns how many runs are in memory; those that sleep are not.
+    pub fn runs_in_memory(&self) -> usize {
+        self.shared().runs().len()
     }
 
     /// Returns the newest warnings about runs of this engine.

@@ -7,6 +7,7 @@ use std::sync::{Mutex, PoisonError};
 
 use tokio::sync::Notify;
 
+use crate::clock::Timestamp;
 use crate::journal::End;
 
 /// How far a run in memory is.
@@ -14,8 +15,10 @@ use crate::journal::End;
 pub(crate) enum Progress {
     /// It is being created.
     Creating,
-    /// It runs, waits or is queued.
+    /// It runs, waits or is queued; or sleeps, and somebody waits for it.
     Active,
+    /// It sleeps, until then or for a letter. Only told to the engine, never to those who wait.
+    Asleep(Option<Timestamp>),
     /// It ended.
     Ended(End),
     /// It is parked.

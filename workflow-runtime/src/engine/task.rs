@@ -162,14 +162,17 @@ pub(super) fn take_up(
     run: RunId,
     after_crash: bool,
 ) -> Option<Arc<RunEntry>> {
-    let entry = RunEntry::new(Progress::Active);
-    {
+    let entry = {
         let mut runs = shared.runs();
         if let Some(known) = runs.get(&run) {
             return Some(known.clone());
         }
+        // Whoever waits for a run that slept goes on waiting with the same entry.
+        let awaited = shared.sleepers.take(run);
+        let entry = awaited.unwrap_or_else(|| RunEntry::new(Progress::Active));
         runs.insert(run, entry.clone());
-    }
+        entry
+    };
     spawn(
         shared,
         run,
@@ -227,6 +230,7 @@ fn drive(
                 Progress::Stopped(error.to_string().into())
             }
             Exit::Left => Progress::Stopped("the engine was shut down".into()),
+            Exit::Asleep(wake_at) => Progress::Asleep(wake_at),
         }
     }
 }
@@ -240,8 +244,12 @@ struct Filing {
 
 impl Drop for Filing {
     fn drop(&mut self) {
-        if let Some(progress) = self.progress.take() {
-            self.shared.leave(self.run, &self.entry, progress);
+        match self.progress.take() {
+            Some(Progress::Asleep(wake_at)) => {
+                self.shared.leave_asleep(self.run, &self.entry, wake_at);
+            }
+            Some(progress) => self.shared.leave(self.run, &self.entry, progress),
+            None => {}
         }
     }
 }
@@ -249,7 +257,11 @@ impl Drop for Filing {
 /// Claims a stored run and reads its journal as history.
 async fn claim(shared: Arc<Shared>, run: RunId, after_crash: bool) -> Result<Box<Begun>, Progress> {
     let stopped = |error: StoreError| Progress::Stopped(error.to_string().into());
-    let claim = match shared.store.claim(run).await {
+    let claimed = {
+        let _turn = shared.claiming.acquire().await;
+        shared.store.claim(run).await
+    };
+    let claim = match claimed {
         Ok(Some(claim)) => claim,
         Ok(None) => return Err(Progress::Stopped(format!("{run} is gone").into())),
         Err(error) => return Err(stopped(error)),

@@ -46,14 +46,20 @@ impl Terminate {
         let (shared, run) = (&self.shared, self.run);
         super::handle::status(shared, run).await?; // it may be of another namespace
         // From here on nobody else takes the run up.
-        let entry = RunEntry::new(Progress::Active);
+        let (entry, before) = {
+            let mut runs = shared.runs();
+            // Whoever waits for a run that sleeps goes on waiting with the same entry.
+            let awaited = shared.sleepers.take(run);
+            let entry = awaited.unwrap_or_else(|| RunEntry::new(Progress::Active));
+            let before = runs.insert(run, entry.clone());
+            (entry, before)
+        };
         let taking = Taking {
             shared,
             run,
             entry: &entry,
             progress: Some(Progress::NotCreated),
         };
-        let before = shared.runs().insert(run, entry.clone());
         if let Some(before) = before {
             before.superseded.store(true, Ordering::Release);
             before.abort();

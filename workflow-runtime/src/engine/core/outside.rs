@@ -72,6 +72,10 @@ pub(crate) struct NewChild {
 }
 
 impl Outside {
+    pub(super) fn has_changes(&self) -> bool {
+        !self.changes.is_empty() || !self.held.is_empty()
+    }
+
     pub(super) fn waits_for_something(&self) -> bool {
         let signal = self.signals.values().any(|one| !one.waiters.is_empty());
         signal || self.children.values().any(|child| child.waker.is_some())

@@ -30,6 +30,10 @@ impl Mailbox {
             reading: None,
         }
     }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.waiting.is_empty() && self.reading.is_none()
+    }
 }
 
 impl Driver {

@@ -10,6 +10,7 @@ mod closing;
 mod mail;
 mod permit;
 mod replaying;
+mod resting;
 
 use std::borrow::Cow;
 use std::collections::VecDeque;
@@ -23,6 +24,7 @@ use std::time::Duration;
 use self::closing::{Ending, WindingDown};
 use self::mail::Mailbox;
 use self::permit::Permit;
+use self::resting::Resting;
 use super::core::{Delivered, RunCore, Trouble};
 use super::obstacle::Obstacle;
 use super::registry::WorkflowFuture;
@@ -50,6 +52,8 @@ pub(crate) enum Exit {
     StoreFailed(StoreError),
     /// The engine is stopping; the run is left for the next process.
     Left,
+    /// The run only waits, and needs no memory until then.
+    Asleep(Option<Timestamp>),
 }
 
 /// How far the driver is.
@@ -88,6 +92,7 @@ pub(crate) struct Driver {
     end: Option<End>,
     winding_down: Option<Box<WindingDown>>,
     ending: Option<Box<Ending>>,
+    resting: Resting,
     /// Steps may have been in flight when the last process died.
     after_crash: bool,
     permit: Permit,
@@ -147,6 +152,7 @@ impl Driver {
             end: None,
             winding_down: None,
             ending: None,
+            resting: Resting::No,
             after_crash,
             permit: Permit::Released,
             started: false,
@@ -414,6 +420,15 @@ impl Future for Driver {
         }
         this.core.signal.begin_driving();
         loop {
+            if this.is_leaving() {
+                // Until the store answers, nothing may be written under an epoch that may be gone.
+                match this.fall_asleep(cx) {
+                    Ok(Some(exit)) => return Poll::Ready(exit),
+                    Ok(None) if this.is_leaving() => return Poll::Pending,
+                    Ok(None) => {}
+                    Err(error) => return Poll::Ready(Exit::StoreFailed(error)),
+                }
+            }
             if let Err(error) = this
                 .collect_commits(cx)
                 .and_then(|()| this.collect_mail(cx))
@@ -424,6 +439,7 @@ impl Future for Driver {
             // anything else is delivered.
             if this.core.signal.take_woken() || !this.started {
                 this.started = true;
+                this.resting = Resting::No;
                 if let Some(exit) = this.poll_workflow() {
                     return Poll::Ready(exit);
                 }
@@ -442,6 +458,14 @@ impl Future for Driver {
                     this.watch_bodies(cx);
                     if this.core.bodies() == 0 && this.commits.is_empty() {
                         this.rest();
+                        match this.fall_asleep(cx) {
+                            Ok(Some(exit)) => return Poll::Ready(exit),
+                            Ok(None) => {}
+                            Err(error) => return Poll::Ready(Exit::StoreFailed(error)),
+                        }
+                        if this.core.signal.has_mail() {
+                            continue;
+                        }
                     }
                     return Poll::Pending;
                 }
