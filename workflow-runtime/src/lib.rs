@@ -93,7 +93,7 @@ pub use engine::{
     Engine, EngineBuilder, EngineError, ParseCursorError, RunCursor, RunError, RunHandle,
     RunStatus, Runs, RunsPage, Shutdown, Start, Verification, Warning,
 };
-pub use error::{Error, Result, ResultExt};
+pub use error::{Error, Interrupted, Result, ResultExt};
 pub use ids::{ParseIdError, RunId, StepId};
 pub use key::Key;
 pub use logs::HideReplayed;

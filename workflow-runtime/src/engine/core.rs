@@ -4,6 +4,8 @@
 //! The driver decides what is delivered when; a call only registers, waits, and hands in what its
 //! body made. Nothing in here waits, and no lock is held while user code runs.
 
+mod clearance;
+
 use std::panic::Location;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::Waker;
@@ -20,7 +22,9 @@ use crate::error::Error;
 use crate::id_map::{IdMap, IdSet};
 use crate::ids::{CallKind, RunId, StepId};
 use crate::journal::{Draft, Event, Outcome};
-use crate::replay::{Known, WaitingCall};
+use crate::replay::{FreshFor, Known, WaitingCall};
+
+pub(crate) use clearance::{Clearance, Intended};
 
 /// Shared between the driver of one run and the calls inside it.
 pub(crate) struct RunCore {
@@ -62,6 +66,8 @@ struct State {
     evidence: Option<(StepId, Option<Bytes>)>,
     /// Recorded outcomes are still to come: what the code does now, it did before.
     repeating: bool,
+    /// How much of the journal survives a power cut.
+    prefix: clearance::Prefix,
 }
 
 /// What keeps a run from going on.
@@ -81,6 +87,8 @@ struct Waiting {
     handed_in: bool,
     /// The waker of the attempt that runs.
     body: Option<Arc<CallWaker>>,
+    /// Whether its intent is on record.
+    intent: clearance::Intent,
 }
 
 /// What a call is given.
@@ -125,6 +133,7 @@ impl RunCore {
                 trouble: None,
                 evidence: None,
                 repeating: phase == Phase::Replaying,
+                prefix: clearance::Prefix::default(),
             }),
         })
     }
@@ -182,6 +191,7 @@ impl RunCore {
             name,
             site,
             digest,
+            fresh_for: None,
         };
         let mut state = self.state();
         let taken = state.calls.insert(
@@ -192,6 +202,7 @@ impl RunCore {
                 delivered: None,
                 handed_in: false,
                 body: None,
+                intent: clearance::Intent::default(),
             }),
         );
         // It cannot be: ids are claimed one by one. If it were, waiting for ever would hide it.
@@ -202,6 +213,13 @@ impl RunCore {
                 first.view.site
             ));
             state.trouble.get_or_insert(Trouble::Fail(error));
+        }
+    }
+
+    /// Limits how long the outcome of a registered call may be relied on by a resumed run.
+    pub(crate) fn keep_fresh(&self, id: StepId, fresh_for: FreshFor) {
+        if let Some(call) = self.state().calls.get_mut(&id) {
+            call.view.fresh_for = Some(fresh_for);
         }
     }
 
@@ -329,6 +347,13 @@ impl RunCore {
             call.view.clone()
         });
         named.collect()
+    }
+
+    /// Says whether all these calls, and all that the journal knows of, were made by now.
+    pub(crate) fn knows_all(&self, mut ids: impl Iterator<Item = StepId>) -> bool {
+        let state = self.state();
+        let made = |id: &StepId| state.calls.contains_key(id) || state.dropped.contains(id);
+        state.known.keys().all(made) && ids.all(|id| made(&id))
     }
 
     /// Says whether a call was made and dropped, and forgets that it was.

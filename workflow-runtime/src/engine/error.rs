@@ -102,6 +102,11 @@ pub enum RunError<E> {
     /// The run ended without a value of the workflow's own: a step that could give none, a key
     /// used twice.
     Broken(Error),
+    /// The run ended with a reason: neither a success nor a failure.
+    Aborted {
+        /// Why.
+        reason: Box<str>,
+    },
     /// The run is parked. It has not ended: after a fix, `engine.resume(run)` carries on.
     Parked(Box<Parking>),
     /// The engine or its store stopped first; the run goes on with the next engine.
@@ -113,6 +118,7 @@ impl<E: fmt::Display> fmt::Display for RunError<E> {
         match self {
             Self::Failed(error) => error.fmt(f),
             Self::Broken(error) => write!(f, "{error:#}"),
+            Self::Aborted { reason } => write!(f, "the run was aborted: {reason}"),
             Self::Parked(parking) => write!(f, "the run is parked: {}", parking.report),
             Self::Engine(error) => error.fmt(f),
         }

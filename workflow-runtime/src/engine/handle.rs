@@ -4,6 +4,8 @@ use std::fmt;
 use std::marker::PhantomData;
 use std::sync::{Arc, Weak};
 
+use bytes::Bytes;
+
 use super::progress::Progress;
 use super::{EngineError, RunEntry, RunError, Services, Shared, inspect};
 use crate::call::Workflow;
@@ -126,22 +128,26 @@ impl<W: Workflow> RunHandle<W> {
         let outcome = match end {
             End::Completed(output) => Outcome::Ok(output),
             End::Failed(failure) => failure,
+            End::Aborted(aborted) => {
+                return Err(RunError::Aborted {
+                    reason: aborted.reason,
+                });
+            }
         };
         let payloads = &self.services.payloads;
         match W::returns().decode(payloads, &outcome) {
-            // The crate's own error may have a place in the workflow's type; that it was not the
-            // workflow's code that returned it is still worth knowing.
-            Ok(Decoded::Value(_)) if matches!(outcome, Outcome::Broken(_)) => {
-                Err(self.broken(&outcome)?)
-            }
-            Ok(Decoded::Value(output)) => W::split(output).map_err(RunError::Failed),
+            Ok(Decoded::Value(output)) => match &outcome {
+                // The crate's own error may have a place in the workflow's type; that it was not the
+                // workflow's code that returned it is still worth knowing.
+                Outcome::Broken(payload) => Err(self.broken(payload)?),
+                _ => W::split(output).map_err(RunError::Failed),
+            },
             Ok(Decoded::NoValue(error)) => Err(RunError::Broken(error)),
             Err(problem) => Err(self.unreadable(problem).into()),
         }
     }
 
-    fn broken(&self, outcome: &Outcome) -> Result<RunError<W::Error>, EngineError> {
-        let (Outcome::Ok(payload) | Outcome::Err(payload) | Outcome::Broken(payload)) = outcome;
+    fn broken(&self, payload: &Bytes) -> Result<RunError<W::Error>, EngineError> {
         let decoded = self.services.payloads.decode::<Error>(payload);
         decoded
             .map(RunError::Broken)

@@ -119,6 +119,7 @@ pub(super) fn end_of(records: Vec<Record>) -> Option<End> {
     match records.into_iter().next_back()?.event {
         Event::RunCompleted(completed) => Some(End::Completed(completed.output)),
         Event::RunFailed(failed) => Some(End::Failed(failed.failure)),
+        Event::RunAborted(aborted) => Some(End::Aborted(aborted)),
         _ => None,
     }
 }

@@ -3,7 +3,7 @@
 //! The files in the order a run goes through them: `builder` opens an engine, `start` begins a run,
 //! `task` claims, replays and drives it, `driver` holds the loop, `core` is what driver and calls
 //! share, `writer` appends to the journal; `handle` waits for the end, `inspect` reads. Around
-//! them: `registry`, `resources`, `timers`, `signal`, `warnings`, `shutdown`.
+//! them: `registry`, `resources`, `recovery`, `timers`, `signal`, `warnings`, `shutdown`.
 
 mod builder;
 pub(crate) mod core;
@@ -13,6 +13,7 @@ mod handle;
 mod inspect;
 pub(crate) mod obstacle;
 mod progress;
+pub(crate) mod recovery;
 mod registry;
 pub(crate) mod resources;
 mod shutdown;
@@ -110,6 +111,7 @@ pub(crate) struct Services {
     pub(crate) timers: Arc<timers::Timers>,
     pub(crate) config: Config,
     pub(crate) warnings: warnings::Warnings,
+    pub(crate) recovery: recovery::Recovery,
     /// The right to be active, for a limited number of runs at a time.
     pub(crate) active: Arc<Semaphore>,
 }

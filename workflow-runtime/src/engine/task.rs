@@ -24,7 +24,7 @@ use crate::ids::{DERIVATION_VERSION, RunId, StepId};
 use crate::journal::{AuditKey, Chain, Reader, RunStarted};
 use crate::replay::{Delivery, History, Known};
 use crate::store::{
-    BoxFuture, Creation, Epoch, ParkReason, Parking, RunHeader, RunState, StoreError,
+    BoxFuture, Creation, Durability, Epoch, ParkReason, Parking, RunHeader, RunState, StoreError,
 };
 
 /// How soon a resume looks at the store again when the run is in memory still.
@@ -190,6 +190,7 @@ fn drive(
         };
         match exit {
             Exit::Ended(end) => {
+                shared.services.recovery.forget(run);
                 tracing::debug!(%run, "run ended");
                 Progress::Ended(end)
             }
@@ -241,6 +242,7 @@ async fn claim(shared: Arc<Shared>, run: RunId, after_crash: bool) -> Result<Box
             epoch: claim.epoch,
             chain,
             recorded: history.deliveries,
+            intents: history.intents,
             known: history.known,
             last_time: history.last_time,
             phase: Phase::Replaying,
@@ -294,6 +296,7 @@ struct Begun {
     epoch: Epoch,
     chain: Chain,
     recorded: VecDeque<Delivery>,
+    intents: IdMap<StepId, Delivery>,
     known: IdMap<StepId, Known>,
     last_time: Timestamp,
     phase: Phase,
@@ -308,6 +311,7 @@ impl Begun {
             epoch,
             chain,
             recorded: VecDeque::new(),
+            intents: IdMap::default(),
             known: IdMap::default(),
             last_time: created_at,
             phase: Phase::Live,
@@ -344,6 +348,11 @@ impl Begun {
             self.started_at,
             self.phase,
         );
+        // A buffered engine's last records may be lost with the power, and so may an earlier process's.
+        let buffered = shared.services.config.durability == Durability::Buffered;
+        if self.after_crash || (buffered && self.phase == Phase::Replaying) {
+            core.assume_buffered(self.chain.next_seq());
+        }
         entry.set_core(core.clone());
         if shared.is_closing() {
             core.set_phase(Phase::Closing);
@@ -361,6 +370,7 @@ impl Begun {
             workflow,
             writer,
             self.recorded,
+            self.intents,
             self.after_crash,
         ))
     }

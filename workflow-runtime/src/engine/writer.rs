@@ -26,16 +26,25 @@ pub(crate) struct Commit {
     /// The outcomes in it, in journal order: nearly always one.
     pub(crate) first: Option<(StepId, Timestamp)>,
     pub(crate) others: Vec<(StepId, Timestamp)>,
+    /// The steps that it says are about to run.
+    pub(crate) announced: Vec<StepId>,
+    /// The sequence number behind it.
+    pub(crate) end: u64,
+    pub(crate) durability: Durability,
 }
 
 impl Writer {
-    /// Appends records, in order, and leaves the list empty.
-    pub(crate) fn append(&mut self, drafts: &mut Vec<Draft>) -> Commit {
+    /// Appends records, in order, and leaves the list empty. With `sync`, all before it is synced
+    /// whatever they ask for themselves, also if there are none.
+    pub(crate) fn append(&mut self, drafts: &mut Vec<Draft>, sync: bool) -> Commit {
         let first_seq = self.chain.next_seq();
-        let (mut first, mut others) = (None, Vec::new());
+        let (mut first, mut others, mut announced) = (None, Vec::new(), Vec::new());
+        let mut synced = sync;
         let mut end = None;
         let mut frames = Vec::with_capacity(drafts.len());
         for draft in drafts.drain(..) {
+            // One that is to be synced brings all the others along.
+            synced |= draft.durability().unwrap_or(self.durability) == Durability::Synced;
             let time = wall_clock().max(self.last_time);
             self.last_time = time;
             frames.push(draft.seal(time, &mut self.chain));
@@ -43,9 +52,16 @@ impl Writer {
                 Effect::Delivers(call) if first.is_none() => first = Some((call, time)),
                 Effect::Delivers(call) => others.push((call, time)),
                 Effect::Ends(kind) => end = Some((kind, time)),
+                Effect::Announces(call) => announced.push(call),
                 Effect::Nothing => {}
             }
         }
+        // Whoever was told of a result relies on it; with it, all before it is synced.
+        let durability = if synced || end.is_some() {
+            Durability::Synced
+        } else {
+            Durability::Buffered
+        };
         let ack = self.store.append(Append {
             run: self.run,
             epoch: self.epoch,
@@ -54,12 +70,15 @@ impl Writer {
             end: end.map(|(kind, at)| RunEnd { kind, at }),
             taken: 0,
             changes: None,
-            // Whoever was told of a result relies on it; with it, all before it is synced.
-            durability: match end {
-                Some(_) => Durability::Synced,
-                None => self.durability,
-            },
+            durability,
         });
-        Commit { ack, first, others }
+        Commit {
+            ack,
+            first,
+            others,
+            announced,
+            end: self.chain.next_seq(),
+            durability,
+        }
     }
 }

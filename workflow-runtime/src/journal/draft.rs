@@ -11,12 +11,12 @@ use bytes::Bytes;
 use serde::{Serialize, Serializer};
 
 use super::chain::Chain;
-use super::record::{Event, Outcome, STEP_COMPLETED};
+use super::record::{Event, Outcome, STEP_COMPLETED, STEP_INTENT};
 use crate::clock::Timestamp;
 use crate::codec;
 use crate::digest::InputDigest;
 use crate::ids::StepId;
-use crate::store::EndKind;
+use crate::store::{Durability, EndKind};
 
 /// What a step's record is made of; the same fields in the same order as
 /// [`StepCompleted`](super::StepCompleted).
@@ -32,6 +32,19 @@ pub(crate) struct StepCompletedParts<'a> {
     pub(crate) called_at: Timestamp,
     pub(crate) attempt_began_at: Timestamp,
     pub(crate) outcome: &'a Outcome,
+}
+
+/// What a step's intent is made of; the same fields in the same order as
+/// [`StepIntent`](super::StepIntent).
+#[derive(Serialize)]
+pub(crate) struct StepIntentParts<'a> {
+    pub(crate) step: StepId,
+    pub(crate) name: &'a str,
+    pub(crate) scope: &'a str,
+    pub(crate) source: Source<'a>,
+    pub(crate) input_digest: InputDigest,
+    pub(crate) input: Option<&'a Bytes>,
+    pub(crate) attempt: u32,
 }
 
 /// A place in the source, written as `file:line`.
@@ -55,6 +68,8 @@ pub(crate) struct Draft {
     tag: u8,
     fields: Vec<u8>,
     effect: Effect,
+    /// What it must survive, if that is not what the engine says.
+    durability: Option<Durability>,
 }
 
 /// What a record does beyond being there.
@@ -62,6 +77,8 @@ pub(crate) struct Draft {
 pub(crate) enum Effect {
     /// Nothing: it is an annotation.
     Nothing,
+    /// Once it is durable, this call may start its body.
+    Announces(StepId),
     /// It is delivered to this call.
     Delivers(StepId),
     /// It ends the run.
@@ -76,16 +93,20 @@ impl Draft {
             Event::TimerFired(fired) => Effect::Delivers(fired.timer),
             Event::RunCompleted(_) => Effect::Ends(EndKind::Completed),
             Event::RunFailed(_) => Effect::Ends(EndKind::Failed),
+            Event::RunAborted(_) => Effect::Ends(EndKind::Aborted),
+            Event::StepIntent(intent) => Effect::Announces(intent.step),
             Event::RunStarted(_)
             | Event::AttemptFailed(_)
             | Event::TimerSet(_)
-            | Event::RunRecovered(_) => Effect::Nothing,
+            | Event::RunRecovered(_)
+            | Event::StaleOutcomeDiscarded(_) => Effect::Nothing,
         };
         let (tag, fields) = event.encode_fields();
         Self {
             tag,
             fields,
             effect,
+            durability: None,
         }
     }
 
@@ -95,7 +116,28 @@ impl Draft {
             tag: STEP_COMPLETED,
             fields: codec::encode(step),
             effect: Effect::Delivers(step.step),
+            durability: None,
         }
+    }
+
+    /// Drafts the record that a step is about to run.
+    pub(crate) fn step_intent(intent: &StepIntentParts<'_>) -> Self {
+        Self {
+            tag: STEP_INTENT,
+            fields: codec::encode(intent),
+            effect: Effect::Announces(intent.step),
+            durability: None,
+        }
+    }
+
+    /// Says what the record must survive; `None` leaves that to the engine.
+    pub(crate) fn durable(mut self, durability: Option<Durability>) -> Self {
+        self.durability = durability;
+        self
+    }
+
+    pub(crate) fn durability(&self) -> Option<Durability> {
+        self.durability
     }
 
     pub(crate) fn effect(&self) -> Effect {

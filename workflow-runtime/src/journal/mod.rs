@@ -15,10 +15,10 @@ use crate::ids::RunId;
 use crate::store::{RunHeader, RunState};
 
 pub(crate) use chain::{AuditKey, Chain};
-pub(crate) use draft::{Draft, Effect, Source, StepCompletedParts};
+pub(crate) use draft::{Draft, Effect, Source, StepCompletedParts, StepIntentParts};
 pub use record::{
-    AttemptFailed, Event, Outcome, Record, RunCompleted, RunFailed, RunRecovered, RunStarted,
-    StepCompleted, TimerFired, TimerSet,
+    AttemptFailed, Event, Outcome, Record, RunAborted, RunCompleted, RunFailed, RunRecovered,
+    RunStarted, StaleOutcomeDiscarded, StepCompleted, StepIntent, TimerFired, TimerSet,
 };
 
 /// Says which record of which run cannot be trusted or read, and why.
@@ -74,7 +74,10 @@ pub(crate) fn check_ends(header: &RunHeader, records: &[Record]) -> Result<(), J
     let first = records.first().map(|record| &record.event);
     let last = records.last().map(|record| &record.event);
     let has_ended = matches!(header.state, RunState::Ended(_));
-    let ends = matches!(last, Some(Event::RunCompleted(_) | Event::RunFailed(_)));
+    let ends = matches!(
+        last,
+        Some(Event::RunCompleted(_) | Event::RunFailed(_) | Event::RunAborted(_))
+    );
     let problem = if !matches!(first, Some(Event::RunStarted(_))) {
         "record 0 is not the start of the run".to_owned()
     } else if has_ended && !ends {

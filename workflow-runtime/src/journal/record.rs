@@ -11,6 +11,7 @@ use serde::{Deserialize, Serialize};
 use crate::clock::Timestamp;
 use crate::codec;
 use crate::digest::{Digest, InputDigest};
+use crate::error::Interrupted;
 use crate::ids::StepId;
 
 /// The numbers of the record kinds. What a later release will write is reserved here, so
@@ -19,15 +20,17 @@ mod tag {
     pub(super) const RUN_STARTED: u8 = 1;
     pub(super) const STEP_COMPLETED: u8 = 2;
     pub(super) const ATTEMPT_FAILED: u8 = 3;
+    pub(super) const STEP_INTENT: u8 = 4;
     pub(super) const TIMER_SET: u8 = 5;
     pub(super) const TIMER_FIRED: u8 = 6;
     pub(super) const RUN_RECOVERED: u8 = 11;
+    pub(super) const STALE_OUTCOME_DISCARDED: u8 = 17;
     pub(super) const RUN_COMPLETED: u8 = 20;
     pub(super) const RUN_FAILED: u8 = 21;
+    pub(super) const RUN_ABORTED: u8 = 22;
 
     /// Named here, written by later releases.
-    pub(super) const RESERVED: [(u8, &str); 13] = [
-        (4, "step intent"),
+    pub(super) const RESERVED: [(u8, &str); 10] = [
         (7, "signal received"),
         (8, "child started"),
         (9, "child finished"),
@@ -37,14 +40,15 @@ mod tag {
         (14, "step abandoned"),
         (15, "checkpoint"),
         (16, "patch marker"),
-        (17, "stale outcome discarded"),
-        (22, "run aborted"),
         (23, "run cancelled"),
     ];
 }
 
 /// The tag of a step's outcome, which is drafted from its parts (see `draft`).
 pub(super) const STEP_COMPLETED: u8 = tag::STEP_COMPLETED;
+
+/// The tag of a step's intent, which is drafted from its parts too.
+pub(super) const STEP_INTENT: u8 = tag::STEP_INTENT;
 
 /// One record of a journal.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -67,16 +71,22 @@ pub enum Event {
     StepCompleted(StepCompleted),
     /// An attempt failed and another one will follow.
     AttemptFailed(AttemptFailed),
+    /// A step is about to run for the first time.
+    StepIntent(StepIntent),
     /// A durable timer was set.
     TimerSet(TimerSet),
     /// A durable timer fired.
     TimerFired(TimerFired),
     /// A process took the run over after another one had died with steps in flight.
     RunRecovered(RunRecovered),
+    /// A recorded outcome was too old when a resumed run reached it.
+    StaleOutcomeDiscarded(StaleOutcomeDiscarded),
     /// The workflow returned a value.
     RunCompleted(RunCompleted),
     /// The workflow failed.
     RunFailed(RunFailed),
+    /// The run ended with a reason: neither a success nor a failure.
+    RunAborted(RunAborted),
 }
 
 /// The run began.
@@ -135,6 +145,8 @@ pub enum Outcome {
     /// It ended without a value of its own (panic, timeout, oversized output): an
     /// [`Error`](crate::Error) as a payload.
     Broken(Bytes),
+    /// It may have begun and may have had its effect; nobody knows, and it is not run again.
+    Interrupted(Interrupted),
 }
 
 /// An attempt failed and another one will follow.
@@ -150,6 +162,26 @@ pub struct AttemptFailed {
     pub next_at: Timestamp,
     /// Why: never [`Outcome::Ok`].
     pub failure: Outcome,
+}
+
+/// A step is about to run for the first time: written for steps that ask for it, and durable before
+/// the body starts.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct StepIntent {
+    /// The step.
+    pub step: StepId,
+    /// Its name.
+    pub name: Box<str>,
+    /// Where in the workflow's structure it was called; empty at the root.
+    pub scope: Box<str>,
+    /// Where in the source it was called, as `file:line`.
+    pub source: Box<str>,
+    /// The digest of its input.
+    pub(crate) input_digest: InputDigest,
+    /// The input as a payload, where it is small enough to be kept.
+    pub input: Option<Bytes>,
+    /// Which attempt is about to begin, from 1.
+    pub attempt: u32,
 }
 
 /// A durable timer was set.
@@ -177,8 +209,21 @@ pub struct TimerFired {
 pub struct RunRecovered {
     /// How many recorded outcomes were delivered again instead of being run.
     pub replayed: u64,
-    /// The steps that may have begun and have no outcome; they run again under the same ids.
+    /// The steps that may have begun and have no outcome. They run again under the same ids, but for
+    /// those that are run at most once.
     pub in_flight: Vec<StepId>,
+}
+
+/// A recorded outcome was too old when a resumed run reached it. It counts no more; the step runs again
+/// under the same id.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct StaleOutcomeDiscarded {
+    /// The step.
+    pub step: StepId,
+    /// Its name.
+    pub name: Box<str>,
+    /// The place in the journal of the outcome that counts no more.
+    pub discarded: u64,
 }
 
 /// The workflow returned a value.
@@ -193,6 +238,15 @@ pub struct RunCompleted {
 pub struct RunFailed {
     /// Why: never [`Outcome::Ok`].
     pub failure: Outcome,
+}
+
+/// The run ended with a reason: neither a success nor a failure.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RunAborted {
+    /// Why.
+    pub reason: Box<str>,
+    /// What its steps did was kept on purpose: nothing was undone.
+    pub kept: bool,
 }
 
 /// Says why bytes are not a record.
@@ -213,11 +267,16 @@ impl Event {
             Self::RunStarted(fields) => (tag::RUN_STARTED, codec::encode(fields)),
             Self::StepCompleted(fields) => (tag::STEP_COMPLETED, codec::encode(fields)),
             Self::AttemptFailed(fields) => (tag::ATTEMPT_FAILED, codec::encode(fields)),
+            Self::StepIntent(fields) => (tag::STEP_INTENT, codec::encode(fields)),
             Self::TimerSet(fields) => (tag::TIMER_SET, codec::encode(fields)),
             Self::TimerFired(fields) => (tag::TIMER_FIRED, codec::encode(fields)),
             Self::RunRecovered(fields) => (tag::RUN_RECOVERED, codec::encode(fields)),
+            Self::StaleOutcomeDiscarded(fields) => {
+                (tag::STALE_OUTCOME_DISCARDED, codec::encode(fields))
+            }
             Self::RunCompleted(fields) => (tag::RUN_COMPLETED, codec::encode(fields)),
             Self::RunFailed(fields) => (tag::RUN_FAILED, codec::encode(fields)),
+            Self::RunAborted(fields) => (tag::RUN_ABORTED, codec::encode(fields)),
         }
     }
 
@@ -228,11 +287,18 @@ impl Event {
             tag::RUN_STARTED => read("run started", fields, Self::RunStarted),
             tag::STEP_COMPLETED => read("step completed", fields, Self::StepCompleted),
             tag::ATTEMPT_FAILED => read("attempt failed", fields, Self::AttemptFailed),
+            tag::STEP_INTENT => read("step intent", fields, Self::StepIntent),
             tag::TIMER_SET => read("timer set", fields, Self::TimerSet),
             tag::TIMER_FIRED => read("timer fired", fields, Self::TimerFired),
             tag::RUN_RECOVERED => read("run recovered", fields, Self::RunRecovered),
+            tag::STALE_OUTCOME_DISCARDED => read(
+                "stale outcome discarded",
+                fields,
+                Self::StaleOutcomeDiscarded,
+            ),
             tag::RUN_COMPLETED => read("run completed", fields, Self::RunCompleted),
             tag::RUN_FAILED => read("run failed", fields, Self::RunFailed),
+            tag::RUN_ABORTED => read("run aborted", fields, Self::RunAborted),
             tag => {
                 let name = tag::RESERVED
                     .iter()

@@ -5,6 +5,7 @@
 //! wait for what the journal holds next? It never runs, writes or wakes anything; the driver
 //! does what the verdict says.
 
+mod fresh;
 mod mismatch;
 
 use std::collections::VecDeque;
@@ -16,8 +17,9 @@ use crate::clock::Timestamp;
 use crate::digest::InputDigest;
 use crate::id_map::IdMap;
 use crate::ids::{CallKind, StepId};
-use crate::journal::{Event, Outcome, Record, RunStarted, StepCompleted};
+use crate::journal::{Event, Outcome, Record, RunAborted, RunStarted, StepCompleted, StepIntent};
 
+pub use fresh::{FreshFor, OnStale};
 pub(crate) use mismatch::{Difference, Mismatch, compare_inputs};
 
 /// A journal as replay needs it.
@@ -27,6 +29,8 @@ pub(crate) struct History {
     pub(crate) started_at: Timestamp,
     pub(crate) deliveries: VecDeque<Delivery>,
     pub(crate) known: IdMap<StepId, Known>,
+    /// Steps that were about to run and have no outcome.
+    pub(crate) intents: IdMap<StepId, Delivery>,
     pub(crate) last_time: Timestamp,
     pub(crate) end: Option<End>,
 }
@@ -38,6 +42,8 @@ pub(crate) enum End {
     Completed(Bytes),
     /// With an error.
     Failed(Outcome),
+    /// With a reason.
+    Aborted(RunAborted),
 }
 
 /// One recorded outcome, to be delivered again.
@@ -55,6 +61,8 @@ pub(crate) enum Recorded {
     Step(Box<StepCompleted>),
     /// A timer that fired.
     Timer(StepId),
+    /// A step that was about to run. It is compared with the code, and never delivered.
+    Intent(Box<StepIntent>),
 }
 
 impl Delivery {
@@ -62,6 +70,7 @@ impl Delivery {
         match &self.what {
             Recorded::Step(step) => step.step,
             Recorded::Timer(timer) => *timer,
+            Recorded::Intent(intent) => intent.step,
         }
     }
 }
@@ -83,6 +92,8 @@ pub(crate) struct WaitingCall {
     pub(crate) name: &'static str,
     pub(crate) site: &'static Location<'static>,
     pub(crate) digest: Option<InputDigest>,
+    /// How long its outcome may be relied on by a resumed run.
+    pub(crate) fresh_for: Option<FreshFor>,
 }
 
 /// What is to be done with the next recorded outcome.
@@ -119,6 +130,7 @@ impl History {
             started_at: time,
             deliveries: VecDeque::new(),
             known: IdMap::default(),
+            intents: IdMap::default(),
             last_time: time,
             end: None,
         };
@@ -157,10 +169,25 @@ impl History {
                 self.end = Some(End::Failed(failed.failure));
                 return;
             }
+            Event::RunAborted(aborted) => {
+                self.end = Some(End::Aborted(aborted));
+                return;
+            }
+            Event::StepIntent(intent) => {
+                let (step, what) = (intent.step, Recorded::Intent(Box::new(intent)));
+                self.intents.insert(step, Delivery { seq, time, what });
+                return;
+            }
+            Event::StaleOutcomeDiscarded(stale) => {
+                self.deliveries
+                    .retain(|delivery| delivery.seq != stale.discarded);
+                return;
+            }
             Event::RunStarted(_) | Event::RunRecovered(_) => return,
         };
         let delivery = Delivery { seq, time, what };
         self.known.remove(&delivery.id());
+        self.intents.remove(&delivery.id());
         self.deliveries.push_back(delivery);
     }
 }
@@ -178,15 +205,17 @@ pub(crate) fn judge(
             Verdict::Diverged
         };
     };
-    let Recorded::Step(step) = recorded else {
-        return Verdict::Deliver;
+    let (name, digest) = match recorded {
+        Recorded::Step(step) => (&step.name, step.input_digest),
+        Recorded::Intent(intent) => (&intent.name, intent.input_digest),
+        Recorded::Timer(_) => return Verdict::Deliver,
     };
-    if *step.name != *call.name {
+    if **name != *call.name {
         return Verdict::Diverged; // ids are derived from names, so this is a forged journal
     }
     match call.digest {
-        Some(now) if now.strict == step.input_digest.strict => Verdict::Deliver,
-        Some(now) if now.unordered.is_some() && now.unordered == step.input_digest.unordered => {
+        Some(now) if now.strict == digest.strict => Verdict::Deliver,
+        Some(now) if now.unordered.is_some() && now.unordered == digest.unordered => {
             Verdict::DeliverReordered
         }
         _ => Verdict::OtherInput,

@@ -8,6 +8,7 @@
 
 mod permit;
 mod replaying;
+mod stale;
 
 use std::borrow::Cow;
 use std::collections::VecDeque;
@@ -19,6 +20,7 @@ use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use self::permit::Permit;
+use self::stale::Staleness;
 use super::core::{Delivered, RunCore, Trouble};
 use super::obstacle::Obstacle;
 use super::registry::WorkflowFuture;
@@ -28,6 +30,7 @@ use super::writer::{Commit, Writer};
 use crate::call::outcome::panic_message;
 use crate::clock::{Timestamp, wall_clock};
 use crate::context::{Ambient, Scope, enter};
+use crate::id_map::IdMap;
 use crate::ids::StepId;
 use crate::journal::{Draft, Event, Outcome, RunCompleted, RunFailed};
 use crate::replay::{Delivery, End};
@@ -72,6 +75,10 @@ pub(crate) struct Driver {
     stage: Stage,
     /// Recorded outcomes that are left.
     recorded: VecDeque<Delivery>,
+    /// Steps that were about to run and have no outcome.
+    intents: IdMap<StepId, Delivery>,
+    /// What is known of outcomes that are too old.
+    staleness: Staleness,
     replayed: u64,
     /// Appends that are not acknowledged yet, in order.
     commits: VecDeque<Commit>,
@@ -104,6 +111,7 @@ impl Driver {
         workflow: WorkflowFuture,
         writer: Writer,
         recorded: VecDeque<Delivery>,
+        intents: IdMap<StepId, Delivery>,
         after_crash: bool,
     ) -> Self {
         let root = Scope::root(core.clone());
@@ -115,6 +123,7 @@ impl Driver {
         if recorded.is_empty() {
             core.stop_repeating();
         }
+        let staleness = Staleness::of(&core);
         let identity = core.identity();
         let span = tracing::info_span!(
             "run", run = %identity.run_id, workflow = &*identity.workflow_name
@@ -128,6 +137,8 @@ impl Driver {
             writer,
             stage,
             recorded,
+            intents,
+            staleness,
             replayed: 0,
             commits: VecDeque::new(),
             durable: VecDeque::new(),
@@ -151,6 +162,8 @@ impl Driver {
                 Poll::Ready(Ok(())) => {
                     self.durable.extend(commit.first.take());
                     self.durable.extend(commit.others.drain(..));
+                    let (end, durability) = (commit.end, commit.durability);
+                    self.core.acknowledged(end, durability, &commit.announced);
                     self.commits.pop_front();
                 }
             }
@@ -221,10 +234,14 @@ impl Driver {
                 End::Failed(failure) => Event::RunFailed(RunFailed {
                     failure: failure.clone(),
                 }),
+                End::Aborted(aborted) => Event::RunAborted(aborted.clone()),
             }));
         }
-        if !self.drafts.is_empty() {
-            self.commits.push_back(self.writer.append(&mut self.drafts));
+        let sync = self.core.take_wanted_sync();
+        if sync || !self.drafts.is_empty() {
+            let commit = self.writer.append(&mut self.drafts, sync);
+            self.core.appended(commit.end, commit.durability);
+            self.commits.push_back(commit);
         }
     }
 
@@ -269,6 +286,9 @@ impl Driver {
             if !self.core.take_dropped(left.id()) {
                 return Next::Exit(self.diverged(&left, true, Vec::new()));
             }
+        }
+        if let Err(exit) = self.check_intents(true) {
+            return Next::Exit(exit);
         }
         self.stage = Stage::Ending;
         let end = self.end.take();

@@ -1,7 +1,7 @@
 //! The driver while recorded outcomes are left: deliver, swallow, or say what does not fit.
 
 use super::{Driver, Exit, Next, Stage};
-use crate::engine::core::{Delivered, Phase};
+use crate::engine::core::{Delivered, Intended, Phase};
 use crate::engine::obstacle::Obstacle;
 use crate::engine::warnings::Warning;
 use crate::ids::{CallKind, StepId};
@@ -13,8 +13,13 @@ impl Driver {
     /// Delivers the next recorded outcome, if the code waits for it.
     pub(super) fn replay_next(&mut self) -> Next {
         let Some(delivery) = self.recorded.pop_front() else {
-            self.recover();
-            return Next::Again;
+            return match self.check_intents(false) {
+                Ok(()) => {
+                    self.recover();
+                    Next::Again
+                }
+                Err(exit) => Next::Exit(exit),
+            };
         };
         let id = delivery.id();
         let waiting = self.core.waiting(id);
@@ -31,6 +36,9 @@ impl Driver {
                 return Next::Exit(self.diverged(&delivery, false, Vec::new()));
             }
         }
+        if let Some(next) = self.judge_age(&delivery, waiting.as_ref()) {
+            return next;
+        }
         self.replayed += 1;
         if self.recorded.is_empty() {
             self.core.stop_repeating();
@@ -44,12 +52,13 @@ impl Driver {
                 Delivered::Recorded(step.outcome)
             }
             Recorded::Timer(_) => Delivered::Durable,
+            Recorded::Intent(_) => unreachable!("an intent is kept apart from what is delivered"),
         };
         self.core.deliver(id, delivery.time, delivered);
         Next::Again
     }
 
-    fn swallowed(&self) -> Next {
+    pub(super) fn swallowed(&self) -> Next {
         if self.recorded.is_empty() {
             self.core.stop_repeating();
         }
@@ -62,11 +71,17 @@ impl Driver {
             .core
             .all_waiting()
             .iter()
-            .filter(|call| call.kind == CallKind::Step)
+            .filter(|call| call.kind == CallKind::Step && !self.staleness.discarded(call.id))
             .map(|call| call.id)
             .collect();
+        let discarded = self.record_discarded();
         if !self.after_crash || in_flight.is_empty() {
-            self.go_live();
+            if discarded {
+                self.stage = Stage::Recovering;
+                self.write_outbox(None);
+            } else {
+                self.go_live();
+            }
             return;
         }
         tracing::info!(
@@ -79,6 +94,33 @@ impl Driver {
             in_flight,
         }));
         self.write_outbox(None);
+    }
+
+    /// Compares steps that were about to run with what the code asks for, and tells their calls.
+    /// One that the code no longer asks for has diverged like a recorded outcome would.
+    pub(super) fn check_intents(&mut self, returned: bool) -> Result<(), Exit> {
+        let mut intents: Vec<Delivery> = self.intents.drain().map(|(_, intent)| intent).collect();
+        intents.sort_by_key(|intent| intent.seq);
+        for intent in intents {
+            let id = intent.id();
+            let waiting = self.core.waiting(id);
+            let dropped = waiting.is_none() && self.core.take_dropped(id);
+            match judge(&intent.what, waiting.as_ref(), dropped) {
+                Verdict::Deliver => {}
+                Verdict::DeliverReordered => self.warn(Warning::REORDERED_INPUT),
+                Verdict::Swallow => continue,
+                Verdict::OtherInput => {
+                    self.differences(&intent)?;
+                    self.warn(Warning::OTHER_FIELDS);
+                }
+                Verdict::Diverged => return Err(self.diverged(&intent, returned, Vec::new())),
+            }
+            if let Recorded::Intent(recorded) = &intent.what {
+                let (attempt, at) = (recorded.attempt, intent.time);
+                self.core.set_intended(id, Intended { attempt, at });
+            }
+        }
+        Ok(())
     }
 
     pub(super) fn go_live(&mut self) {
@@ -101,6 +143,10 @@ impl Driver {
             .and_then(|now| payloads.value(&now).ok());
         let recorded = match &delivery.what {
             Recorded::Step(step) => step
+                .input
+                .as_ref()
+                .and_then(|input| payloads.value(input).ok()),
+            Recorded::Intent(intent) => intent
                 .input
                 .as_ref()
                 .and_then(|input| payloads.value(input).ok()),

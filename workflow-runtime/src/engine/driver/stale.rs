@@ -1,0 +1,106 @@
+//! The driver where a recorded outcome may be too old to be relied on.
+//!
+//! Owns when an outcome's age is judged: once per run and process, for outcomes of earlier
+//! processes, and only at the frontier, where nothing that was made of the outcome is on record.
+//! What was made of it cannot be unmade: then the outcome counts, however old it is.
+
+use super::{Driver, Next};
+use crate::clock::{Timestamp, wall_clock};
+use crate::engine::core::RunCore;
+use crate::id_map::IdSet;
+use crate::ids::StepId;
+use crate::journal::{Event, RunAborted, StaleOutcomeDiscarded};
+use crate::replay::{Delivery, End, OnStale, Recorded, WaitingCall};
+
+/// What a driver knows of outcomes that are too old.
+pub(super) struct Staleness {
+    /// Outcomes of before are those of an earlier process.
+    opened_at: Timestamp,
+    /// This process has judged the run already.
+    judged: bool,
+    /// What is discarded, to be put on record when the journal is used up.
+    discarded: Vec<StaleOutcomeDiscarded>,
+    steps: IdSet<StepId>,
+}
+
+impl Staleness {
+    pub(super) fn of(core: &RunCore) -> Self {
+        let recovery = &core.services.recovery;
+        Self {
+            opened_at: recovery.opened_at(),
+            judged: recovery.has_judged(core.run()),
+            discarded: Vec::new(),
+            steps: IdSet::default(),
+        }
+    }
+
+    pub(super) fn discarded(&self, step: StepId) -> bool {
+        self.steps.contains(&step)
+    }
+}
+
+impl Driver {
+    /// Judges the age of an outcome that is about to be delivered. `Some` if it is not to be.
+    pub(super) fn judge_age(
+        &mut self,
+        delivery: &Delivery,
+        waiting: Option<&WaitingCall>,
+    ) -> Option<Next> {
+        let call = waiting?;
+        let fresh_for = call.fresh_for?;
+        let Recorded::Step(step) = &delivery.what else {
+            return None;
+        };
+        let of_earlier_process = delivery.time < self.staleness.opened_at;
+        if self.staleness.judged || !of_earlier_process || !self.is_frontier() {
+            return None;
+        }
+        self.core.services.recovery.judged(self.core.run());
+        let age = fresh_for.too_old(delivery.time, wall_clock())?;
+        let (run, id) = (self.core.run(), step.step);
+        tracing::info!(%run, step = %id, name = call.name, ?age, "a recorded outcome is stale");
+        match fresh_for.on_stale {
+            OnStale::Rerun => {
+                self.staleness.steps.insert(id);
+                self.staleness.discarded.push(StaleOutcomeDiscarded {
+                    step: id,
+                    name: step.name.clone(),
+                    discarded: delivery.seq,
+                });
+                Some(self.swallowed())
+            }
+            OnStale::Abort => {
+                let reason = format!(
+                    "step `{}` at {}: its outcome is {age:?} old, `fresh_for` allows {:?}",
+                    call.name, call.site, fresh_for.limit
+                );
+                self.abort(reason.into(), false);
+                Some(Next::Again)
+            }
+        }
+    }
+
+    /// Says whether all that is left in the journal was asked for before the outcome at hand: then no
+    /// call that was made after it has a record.
+    fn is_frontier(&self) -> bool {
+        let left = self.recorded.iter().map(Delivery::id);
+        self.core
+            .knows_all(left.chain(self.intents.keys().copied()))
+    }
+
+    /// Puts what was discarded on record. `false` if nothing was.
+    pub(super) fn record_discarded(&mut self) -> bool {
+        let discarded = std::mem::take(&mut self.staleness.discarded);
+        let any = !discarded.is_empty();
+        for stale in discarded {
+            self.core.annotate(&Event::StaleOutcomeDiscarded(stale));
+        }
+        any
+    }
+
+    /// Ends the run with a reason.
+    fn abort(&mut self, reason: Box<str>, kept: bool) {
+        self.drop_workflow();
+        self.end = Some(End::Aborted(RunAborted { reason, kept }));
+    }
+}
