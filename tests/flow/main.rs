@@ -1,16 +1,21 @@
 //! What workflows do while they run: steps, races, retries, timers, misuse.
 
 mod asked_again;
+mod at_most_once;
 mod basics;
+mod buffered;
 mod concurrency;
 mod crash_everywhere;
 mod divergence;
 mod durable;
 mod engine;
+mod freshness;
 mod identity;
 mod inputs;
+mod intent;
 mod keys;
 mod misuse;
+mod option_crashes;
 mod parking;
 mod payloads;
 mod random_programs;

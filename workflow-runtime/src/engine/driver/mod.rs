@@ -291,6 +291,7 @@ impl Driver {
             return Next::Exit(exit);
         }
         self.stage = Stage::Ending;
+        self.record_discarded();
         let end = self.end.take();
         self.write_outbox(end.as_ref());
         self.end = end;
