@@ -2,7 +2,7 @@
 //! made yet, counts no more.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use futures::future::{Either, select};
@@ -85,6 +85,7 @@ fn engine(ledger: &Arc<Ledger>) -> EngineBuilder {
         .register::<both>()
         .register::<race>()
         .register::<stumble>()
+        .register::<quote_and_charge>()
         .resource_arc(ledger.clone())
 }
 
@@ -343,6 +344,55 @@ async fn a_process_judges_a_run_once() {
     assert_eq!(run.result().await.expect("ends well"), 1);
     let journal = second.journal(run.id()).await.expect("reads");
     assert_eq!(discarded(&journal), [0_u64; 0], "{journal}");
+}
+
+/// What the code charges; a deploy changes it.
+static CENTS: AtomicU64 = AtomicU64::new(500);
+
+#[step(intent)]
+async fn charge(#[resource] ledger: &Ledger, cents: u64) -> Result<u64> {
+    ledger.act("charged");
+    if ledger.asked() < 3 {
+        std::future::pending::<()>().await;
+    }
+    Ok(cents)
+}
+
+#[workflow]
+async fn quote_and_charge() -> Result<(usize, u64)> {
+    let (price, cents) = join!(quote(), charge(CENTS.load(Ordering::SeqCst)));
+    Ok((price?, cents?))
+}
+
+#[tokio::test]
+async fn a_judgement_that_was_not_recorded_is_made_again() {
+    let ledger = Ledger::shared();
+    let store = MemoryStore::new();
+    let first = engine(&ledger)
+        .open_with(store.clone())
+        .await
+        .expect("opens");
+    let run = first.start(quote_and_charge()).await.expect("starts");
+    sleep(PAST).await;
+    drop(first);
+    assert_eq!(ledger.effects(), ["charged", "quoted"]);
+    // The price is stale, and the code has diverged: nothing is written.
+    CENTS.store(600, Ordering::SeqCst);
+    let store = store.reopen(Surviving::Synced);
+    let second = engine(&ledger)
+        .open_with(store.clone())
+        .await
+        .expect("opens");
+    let run = second.run::<quote_and_charge>(run.id()).await.expect("is");
+    let before = frames(&store, run.id()).await.len();
+    assert!(matches!(run.result().await, Err(RunError::Parked(_))));
+    assert_eq!(frames(&store, run.id()).await.len(), before);
+    CENTS.store(500, Ordering::SeqCst);
+    second.resume(run.id()).await.expect("resumes");
+    let (price, _) = run.result().await.expect("ends well");
+    assert!(price > 2, "asked again, not {price}");
+    let journal = second.journal(run.id()).await.expect("reads");
+    assert_eq!(discarded(&journal).len(), 1, "{journal}");
 }
 
 #[tokio::test]

@@ -162,7 +162,7 @@ mod tests {
     use super::*;
     use crate::digest::digest;
     use crate::ids::RunId;
-    use crate::journal::{Reader, StepCompleted};
+    use crate::journal::{Reader, StepCompleted, StepIntent};
 
     #[test]
     fn a_step_drafted_from_parts_reads_as_the_record() {
@@ -201,5 +201,35 @@ mod tests {
         let read = Reader::new(run, None, &frames).next();
         let record = read.expect("a record").expect("it reads");
         assert_eq!((record.time, record.event), (time, event));
+    }
+
+    #[test]
+    fn an_intent_drafted_from_parts_reads_as_the_record() {
+        let site = Location::caller();
+        let intent = StepIntent {
+            step: StepId::from_bytes([5; 16]),
+            name: "charge".into(),
+            scope: "a0".into(),
+            source: format!("{}:{}", site.file(), site.line()).into(),
+            input_digest: digest(&vec![1, 2]).expect("a digest"),
+            input: Some(Bytes::from_static(b"input")),
+            attempt: 1,
+        };
+        let parts = StepIntentParts {
+            step: intent.step,
+            name: &intent.name,
+            scope: &intent.scope,
+            source: Source(site),
+            input_digest: intent.input_digest,
+            input: intent.input.as_ref(),
+            attempt: intent.attempt,
+        };
+        let run = RunId::from_bytes([1; 16]);
+        let time = Timestamp::from_micros(1_700_000_000_000_900);
+        let (drafted, event) = (Draft::step_intent(&parts), Event::StepIntent(intent));
+        assert_eq!(drafted.effect(), Draft::of(&event).effect());
+        let frames = [drafted.seal(time, &mut Chain::new(run, None))];
+        let read = Reader::new(run, None, &frames).next();
+        assert_eq!(read.expect("a record").expect("it reads").event, event);
     }
 }

@@ -85,7 +85,7 @@ impl fmt::Display for Event {
             ),
             Self::StepIntent(intent) => write!(
                 f,
-                "… {:<16} {}  attempt {} is about to begin",
+                "◌ {:<16} {}  attempt {} is about to begin",
                 intent.name, intent.step, intent.attempt
             ),
             Self::TimerSet(timer) => write!(f, "⏲ sleeps until {}", Clock(timer.deadline)),

@@ -123,7 +123,6 @@ impl Driver {
         if recorded.is_empty() {
             core.stop_repeating();
         }
-        let staleness = Staleness::of(&core);
         let identity = core.identity();
         let span = tracing::info_span!(
             "run", run = %identity.run_id, workflow = &*identity.workflow_name
@@ -138,7 +137,7 @@ impl Driver {
             stage,
             recorded,
             intents,
-            staleness,
+            staleness: Staleness::default(),
             replayed: 0,
             commits: VecDeque::new(),
             durable: VecDeque::new(),

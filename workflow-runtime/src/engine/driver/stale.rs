@@ -1,39 +1,25 @@
 //! The driver where a recorded outcome may be too old to be relied on.
 //!
-//! Owns when an outcome's age is judged: once per run and process, for outcomes of earlier
+//! Owns when an outcome's age is judged: once per process, for outcomes of earlier
 //! processes, and only at the frontier, where nothing that was made of the outcome is on record.
 //! What was made of it cannot be unmade: then the outcome counts, however old it is.
 
 use super::{Driver, Next};
-use crate::clock::{Timestamp, wall_clock};
-use crate::engine::core::RunCore;
+use crate::clock::wall_clock;
 use crate::id_map::IdSet;
 use crate::ids::StepId;
 use crate::journal::{Event, RunAborted, StaleOutcomeDiscarded};
 use crate::replay::{Delivery, End, OnStale, Recorded, WaitingCall};
 
 /// What a driver knows of outcomes that are too old.
+#[derive(Default)]
 pub(super) struct Staleness {
-    /// Outcomes of before are those of an earlier process.
-    opened_at: Timestamp,
-    /// This process has judged the run already.
-    judged: bool,
     /// What is discarded, to be put on record when the journal is used up.
     discarded: Vec<StaleOutcomeDiscarded>,
     steps: IdSet<StepId>,
 }
 
 impl Staleness {
-    pub(super) fn of(core: &RunCore) -> Self {
-        let recovery = &core.services.recovery;
-        Self {
-            opened_at: recovery.opened_at(),
-            judged: recovery.has_judged(core.run()),
-            discarded: Vec::new(),
-            steps: IdSet::default(),
-        }
-    }
-
     pub(super) fn discarded(&self, step: StepId) -> bool {
         self.steps.contains(&step)
     }
@@ -51,13 +37,16 @@ impl Driver {
         let Recorded::Step(step) = &delivery.what else {
             return None;
         };
-        let of_earlier_process = delivery.time < self.staleness.opened_at;
-        if self.staleness.judged || !of_earlier_process || !self.is_frontier() {
+        let (run, id) = (self.core.run(), step.step);
+        let recovery = &self.core.services.recovery;
+        let of_earlier_process = delivery.time < recovery.opened_at();
+        if !of_earlier_process || recovery.is_fresh(run, id) || !self.is_frontier() {
             return None;
         }
-        self.core.services.recovery.judged(self.core.run());
-        let age = fresh_for.too_old(delivery.time, wall_clock())?;
-        let (run, id) = (self.core.run(), step.step);
+        let Some(age) = fresh_for.too_old(delivery.time, wall_clock()) else {
+            recovery.found_fresh(run, id);
+            return None;
+        };
         tracing::info!(%run, step = %id, name = call.name, ?age, "a recorded outcome is stale");
         match fresh_for.on_stale {
             OnStale::Rerun => {
