@@ -422,7 +422,7 @@ async fn an_outcome_that_is_too_old_can_end_the_run_instead() {
             for part in [
                 "step `reserve` at",
                 "freshness.rs",
-                "`fresh_for` allows 20ms",
+                "older than the 20ms that it stays fresh for",
             ] {
                 assert!(reason.contains(part), "{reason}");
             }

@@ -60,7 +60,7 @@ impl Driver {
             }
             OnStale::Abort => {
                 let reason = format!(
-                    "step `{}` at {}: its outcome is {age:?} old, `fresh_for` allows {:?}",
+                    "step `{}` at {}: its outcome is older than the {:?} that it stays fresh for",
                     call.name, call.site, fresh_for.limit
                 );
                 self.abort(reason.into(), false);
