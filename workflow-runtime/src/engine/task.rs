@@ -348,9 +348,10 @@ impl Begun {
             self.started_at,
             self.phase,
         );
-        // A buffered engine's last records may be lost with the power, and so may an earlier process's.
-        let buffered = shared.services.config.durability == Durability::Buffered;
-        if self.after_crash || (buffered && self.phase == Phase::Replaying) {
+        // What was only buffered, by this process or another, is not known any more: it may be all. An
+        // engine that syncs has synced a record of its own before any body starts.
+        let buffers = shared.services.config.durability == Durability::Buffered;
+        if buffers && self.phase == Phase::Replaying {
             core.assume_buffered(self.chain.next_seq());
         }
         entry.set_core(core.clone());
