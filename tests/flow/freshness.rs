@@ -145,6 +145,10 @@ async fn a_stale_outcome_is_discarded_on_record_and_the_step_runs_again_under_it
     let quoted = ids_of(&journal, "quote");
     assert_eq!(quoted.len(), 2, "{journal}");
     assert_eq!(quoted[0], quoted[1]);
+    let Event::RunRecovered(recovered) = &journal.records()[3].event else {
+        panic!("{journal}");
+    };
+    assert_eq!(recovered.in_flight, [quoted[0]], "it is what runs again");
     assert_eq!(ledger.effects(), ["bought", "quoted"]);
     assert!(
         journal.to_string().contains("outcome 1 was stale"),

@@ -65,35 +65,34 @@ impl Driver {
         Next::Again
     }
 
-    /// The journal is used up. After a crash, that is put on record before any body starts.
+    /// The journal is used up. What was too old in it, and after a crash that there was one, is put on
+    /// record before any body starts.
     fn recover(&mut self) {
+        let discarded = self.record_discarded();
         let in_flight: Vec<StepId> = self
             .core
             .all_waiting()
             .iter()
-            .filter(|call| call.kind == CallKind::Step && !self.staleness.discarded(call.id))
+            .filter(|call| call.kind == CallKind::Step)
             .map(|call| call.id)
             .collect();
-        let discarded = self.record_discarded();
-        if !self.after_crash || in_flight.is_empty() {
-            if discarded {
-                self.stage = Stage::Recovering;
-                self.write_outbox(None);
-            } else {
-                self.go_live();
-            }
-            return;
+        let crashed = self.after_crash && !in_flight.is_empty();
+        if crashed {
+            tracing::info!(
+                run = %self.core.run(), workflow = &*self.core.identity().workflow_name,
+                replayed = self.replayed, in_flight = in_flight.len(), "run recovered"
+            );
+            self.core.annotate(&Event::RunRecovered(RunRecovered {
+                replayed: self.replayed,
+                in_flight,
+            }));
         }
-        tracing::info!(
-            run = %self.core.run(), workflow = &*self.core.identity().workflow_name,
-            replayed = self.replayed, in_flight = in_flight.len(), "run recovered"
-        );
-        self.stage = Stage::Recovering;
-        self.core.annotate(&Event::RunRecovered(RunRecovered {
-            replayed: self.replayed,
-            in_flight,
-        }));
-        self.write_outbox(None);
+        if crashed || discarded {
+            self.stage = Stage::Recovering;
+            self.write_outbox(None);
+        } else {
+            self.go_live();
+        }
     }
 
     /// Compares steps that were about to run with what the code asks for, and tells their calls.

@@ -6,8 +6,6 @@
 
 use super::{Driver, Next};
 use crate::clock::wall_clock;
-use crate::id_map::IdSet;
-use crate::ids::StepId;
 use crate::journal::{Event, RunAborted, StaleOutcomeDiscarded};
 use crate::replay::{Delivery, End, OnStale, Recorded, WaitingCall};
 
@@ -16,13 +14,6 @@ use crate::replay::{Delivery, End, OnStale, Recorded, WaitingCall};
 pub(super) struct Staleness {
     /// What is discarded, to be put on record when the journal is used up.
     discarded: Vec<StaleOutcomeDiscarded>,
-    steps: IdSet<StepId>,
-}
-
-impl Staleness {
-    pub(super) fn discarded(&self, step: StepId) -> bool {
-        self.steps.contains(&step)
-    }
 }
 
 impl Driver {
@@ -50,7 +41,6 @@ impl Driver {
         tracing::info!(%run, step = %id, name = call.name, ?age, "a recorded outcome is stale");
         match fresh_for.on_stale {
             OnStale::Rerun => {
-                self.staleness.steps.insert(id);
                 self.staleness.discarded.push(StaleOutcomeDiscarded {
                     step: id,
                     name: step.name.clone(),
