@@ -125,7 +125,8 @@ async fn found_again_without_an_outcome_it_is_not_run_but_interrupted() {
         "{journal}"
     );
     assert!(
-        journal.to_string().contains("interrupted, began"),
+        journal.to_string().contains("interrupted, began")
+            && journal.to_string().contains("attempt 1 is about to begin"),
         "{journal}"
     );
 }
@@ -316,6 +317,36 @@ async fn a_missing_resource_parks_the_run_with_nothing_announced() {
         .expect("opens");
     let run = again.run::<send>(run.id()).await.expect("is there");
     assert_eq!(run.result().await.expect("ends well"), (1, None));
+}
+
+#[step]
+async fn lacking(#[resource] missing: &std::sync::Mutex<u8>) -> Result<u32> {
+    let _ = missing;
+    Ok(2)
+}
+
+#[workflow]
+async fn send_beside() -> Result<u32> {
+    let (shipped, other) = futures::join!(ship(false), lacking());
+    Ok(shipped? + other?)
+}
+
+#[tokio::test]
+async fn an_intent_of_a_call_that_is_dropped_at_once_is_taken_back() {
+    let ledger = Ledger::shared();
+    let store = MemoryStore::new();
+    let builder = || engine(&ledger).register::<send_beside>();
+    let first = builder().open_with(store.clone()).await.expect("opens");
+    let run = first.start(send_beside()).await.expect("starts");
+    let error = run.result().await.expect_err("is parked");
+    assert!(matches!(&error, RunError::Parked(p) if p.reason == ParkReason::MissingResource));
+    assert_eq!(frames(&store, run.id()).await.len(), 1, "only its start");
+    drop(first);
+    let second = builder().resource(std::sync::Mutex::new(0_u8));
+    let second = second.open_with(store.reopen(Surviving::Synced)).await;
+    let second = second.expect("opens");
+    let run = second.run::<send_beside>(run.id()).await.expect("is there");
+    assert_eq!(run.result().await.expect("ends well"), 3, "not interrupted");
 }
 
 #[tokio::test]

@@ -403,10 +403,14 @@ impl<'step, R> StepCall<'step, R> {
                 back_off(core, at, cx.waker())
             }
             Settled::Done { outcome, decoded } => {
-                let ok = matches!(outcome, Outcome::Ok(_));
-                tracing::debug!(
-                    %run, %step, name, attempt = made.attempt, ok, replayed = false, "step executed"
-                );
+                let (ok, attempt) = (matches!(outcome, Outcome::Ok(_)), made.attempt);
+                if matches!(outcome, Outcome::Interrupted(_)) {
+                    tracing::warn!(%run, %step, name, attempt, "step interrupted");
+                } else {
+                    tracing::debug!(
+                        %run, %step, name, attempt, ok, replayed = false, "step executed"
+                    );
+                }
                 let limit = core.services.config.kept_input_limit;
                 let input = self.body.encode_input(&core.services.payloads, limit);
                 let draft = made.completed(name, self.site, input.as_ref(), &outcome);

@@ -308,6 +308,9 @@ impl RunCore {
         let Some(call) = state.calls.remove(&id) else {
             return;
         };
+        if call.intent.is_written() {
+            state.unannounce(id);
+        }
         // Live, an outcome can only come if it was handed in already. In replay any recorded
         // one can: that the call was dropped is itself part of the replay.
         if call.handed_in || state.phase == Phase::Replaying {

@@ -118,7 +118,7 @@ impl<W: Workflow> RunHandle<W> {
     ///
     /// # Errors
     ///
-    /// The workflow's own error; or that the run is parked (it has not ended, and can be asked
+    /// The workflow's own error; or that the run was aborted, and why; or that the run is parked (it has not ended, and can be asked
     /// again after `engine.resume`); or that the engine stopped first.
     pub async fn result(&self) -> Result<W::Ok, RunError<W::Error>> {
         let end = match self.end().await? {

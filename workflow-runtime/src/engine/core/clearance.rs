@@ -6,12 +6,12 @@
 
 use std::task::Waker;
 
-use super::{Phase, RunCore};
+use super::{Phase, RunCore, State};
 use crate::clock::Timestamp;
 use crate::engine::signal::wake_by_engine;
 use crate::id_map::IdSet;
 use crate::ids::StepId;
-use crate::journal::Draft;
+use crate::journal::{Draft, Effect};
 use crate::store::Durability;
 
 /// Whether a call's intent is on record.
@@ -26,6 +26,20 @@ pub(super) enum Intent {
     Durable,
     /// An earlier process recorded it, and may have begun the body.
     Found(Intended),
+}
+
+impl Intent {
+    pub(super) fn is_written(self) -> bool {
+        self == Self::Written
+    }
+}
+
+impl State {
+    /// Takes back an intent that nobody has written yet: its call is gone, and never began.
+    pub(super) fn unannounce(&mut self, id: StepId) {
+        self.outbox
+            .retain(|draft| draft.effect() != Effect::Announces(id));
+    }
 }
 
 /// An attempt that an earlier process was about to begin.
