@@ -1,7 +1,9 @@
 //! What workflows do while they run: steps, races, retries, timers, misuse.
 
 mod asked_again;
+mod at_most_once;
 mod basics;
+mod buffered;
 mod cancelling;
 mod children;
 mod concurrency;
@@ -9,11 +11,14 @@ mod crash_everywhere;
 mod divergence;
 mod durable;
 mod engine;
+mod freshness;
 mod identity;
 mod inputs;
+mod intent;
 mod keys;
 mod leaving;
 mod misuse;
+mod option_crashes;
 mod parking;
 mod payloads;
 mod published;

@@ -3,15 +3,17 @@
 
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use bytes::Bytes;
 use workflow_runtime::clock::Timestamp;
-use workflow_runtime::journal::{Event, Journal, Record};
+use workflow_runtime::journal::{Event, Journal, Outcome, Record};
 use workflow_runtime::store::memory::{Fault, FaultPlan, MemoryStore, Surviving};
 use workflow_runtime::store::{RunHeader, RunState};
 use workflow_runtime::{Digest, Engine, EngineBuilder, EngineError, RunError, RunId};
 use workflow_tests::{cut, frames, survive};
 
+use super::options::{abort, options};
 use super::story::{failure, order, story};
 
 /// The key of the fixture whose chain is keyed.
@@ -24,7 +26,9 @@ fn builder(audit: bool) -> EngineBuilder {
     let builder = Engine::builder()
         .namespace("fixtures")
         .register::<story>()
-        .register::<failure>();
+        .register::<failure>()
+        .register::<options>()
+        .register::<abort>();
     if audit {
         builder.audit_key(AUDIT_KEY)
     } else {
@@ -43,6 +47,31 @@ async fn record_story(audit: bool) -> (Journal, Vec<Bytes>) {
 async fn record_failure() -> (Journal, Vec<Bytes>) {
     let (result, store) = survive(|| builder(false), || failure(true), []).await;
     assert!(matches!(result, Err(RunError::Failed(error)) if error.is_fatal()));
+    read_back(false, store).await
+}
+
+/// An engine that is opened when what stays fresh for a millisecond does no more.
+fn later() -> EngineBuilder {
+    std::thread::sleep(Duration::from_millis(3));
+    builder(false)
+}
+
+/// A stale outcome that is discarded, then a step that was interrupted, then one with an intent.
+async fn record_options() -> (Journal, Vec<Bytes>) {
+    let crashes = [
+        FaultPlan::at(1, Fault::CrashAfter), // the outcome of `quote`
+        FaultPlan::at(2, Fault::CrashAfter), // behind discarding and a second outcome: the intent
+    ];
+    let (result, store) = survive(later, || options("book".into()), crashes).await;
+    assert_eq!(result.expect("ends well"), 4);
+    read_back(false, store).await
+}
+
+/// A stale outcome that ends the run.
+async fn record_abort() -> (Journal, Vec<Bytes>) {
+    let crash = FaultPlan::at(1, Fault::CrashAfter);
+    let (result, store) = survive(later, abort, [crash]).await;
+    assert!(matches!(result, Err(RunError::Aborted { .. })));
     read_back(false, store).await
 }
 
@@ -148,6 +177,8 @@ async fn journals_of_format_1_are_read_to_the_same_records() {
         ("story-1", None, record_story(false).await),
         ("story-1-audited", Some(AUDIT_KEY), record_story(true).await),
         ("failure-1", None, record_failure().await),
+        ("options-1", None, record_options().await),
+        ("abort-1", None, record_abort().await),
     ];
     for (name, audit, today) in cases {
         let fixture = load(name, &today);
@@ -212,7 +243,12 @@ async fn a_run_of_format_1_is_carried_on_from_any_record() {
 fn moments(record: &Record) -> Vec<Timestamp> {
     let mut moments = vec![record.time];
     match &record.event {
-        Event::StepCompleted(step) => moments.extend([step.called_at, step.attempt_began_at]),
+        Event::StepCompleted(step) => {
+            moments.extend([step.called_at, step.attempt_began_at]);
+            if let Outcome::Interrupted(interrupted) = step.outcome {
+                moments.push(interrupted.started_at().into());
+            }
+        }
         Event::AttemptFailed(failed) => moments.push(failed.next_at),
         Event::TimerSet(timer) => moments.push(timer.deadline),
         _ => {}
@@ -246,6 +282,8 @@ async fn the_same_story_is_written_in_the_same_bytes_but_for_the_time() {
         ("story-1", None, record_story(false).await),
         ("story-1-audited", Some(AUDIT_KEY), record_story(true).await),
         ("failure-1", None, record_failure().await),
+        ("options-1", None, record_options().await),
+        ("abort-1", None, record_abort().await),
     ] {
         let fixture = load(name, &today);
         let engine = fixture.reader(audit).await;

@@ -6,4 +6,5 @@
 
 mod ids;
 mod journal;
+mod options;
 mod story;

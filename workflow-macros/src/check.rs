@@ -15,7 +15,8 @@
 //! Steps
 //! - `async`, or `blocking` and not `async`;
 //! - a blocking step takes owned arguments;
-//! - a `#[resource]` is `&T` or `Arc<T>`.
+//! - a `#[resource]` is `&T` or `Arc<T>`;
+//! - options that go together (see `together`).
 //!
 //! Workflows
 //! - owned arguments, no generics, no `#[resource]`;
@@ -30,6 +31,7 @@ use crate::attributes::named;
 use crate::determinism;
 use crate::diagnostics::{Diagnostics, Place};
 use crate::model::{Function, Param, ParamKind};
+use crate::together;
 use crate::types::{self, Borrows};
 
 /// Most arguments of one call: the runtime implements its traits for tuples up to this.
@@ -65,6 +67,7 @@ pub(crate) fn step(function: &Function, options: &StepOptions, diagnostics: &Dia
         }
     }
     check.returns();
+    together::check(options, diagnostics);
     if options.marker {
         check.name();
     }

@@ -45,6 +45,14 @@ fn options_of_a_step_become_its_definition() {
 }
 
 #[test]
+fn what_a_step_says_about_itself_becomes_its_definition() {
+    assert_snapshot!(step(
+        r#"at_most_once, effect = "message", fresh_for = "30s", on_stale = "abort", durability = "synced""#,
+        "async fn tell(whom: &str) -> Result<()> { Ok(()) }",
+    ));
+}
+
+#[test]
 fn lifetimes_and_type_parameters_of_a_step_outlive_its_call() {
     assert_snapshot!(step(
         "marker = false",

@@ -98,7 +98,7 @@ pub use engine::{
     RunStatus, Runs, RunsPage, SendSignal, Sent, Shutdown, Start, Terminate, Verification, Warning,
     Watch,
 };
-pub use error::{Error, Result, ResultExt};
+pub use error::{Error, Interrupted, Result, ResultExt};
 pub use ids::{ParseIdError, RunId, StepId};
 pub use key::Key;
 pub use logs::HideReplayed;

@@ -2,7 +2,7 @@
 
 use workflow_runtime::step;
 
-#[step(effect = "payment", undo = refund, at_most_once, intent, fresh_for = "30s", on_stale = "rerun", durability = "buffered")]
+#[step(undo = refund)]
 async fn charge() {}
 
 fn main() {}

@@ -8,6 +8,7 @@
 mod abort;
 pub(crate) mod args;
 mod attempt;
+mod begin;
 mod child;
 mod direct;
 mod home;
@@ -36,6 +37,9 @@ pub use workflow::{Step, Workflow};
 
 use std::time::Duration;
 
+use crate::replay::FreshFor;
+use crate::store::Durability;
+
 /// What the macro knows of a step.
 #[derive(Debug)]
 pub struct StepDefinition {
@@ -51,10 +55,44 @@ pub struct StepDefinition {
     pub timeout: Option<Duration>,
     /// `undo`: makes the call that takes it back.
     pub undo: Option<undo::UndoFn>,
+    /// `effect`: what it does to the world. A classification; freshness asks for it.
+    pub effect: Option<EffectClass>,
+    /// `at_most_once` or `intent`: what is on record before the body starts.
+    pub announced: Announced,
+    /// `fresh_for` and `on_stale`.
+    pub fresh_for: Option<FreshFor>,
+    /// `durability`, where it is not the engine's.
+    pub durability: Option<Durability>,
     /// Where the step is defined.
     pub file: &'static str,
     /// Where the step is defined.
     pub line: u32,
+}
+
+/// What a step does to the world.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum EffectClass {
+    /// Nothing: it looks.
+    Read,
+    /// It makes something.
+    Create,
+    /// It changes something.
+    Update,
+    /// It moves money.
+    Payment,
+    /// It tells somebody.
+    Message,
+}
+
+/// What is on record before a step's body starts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Announced {
+    /// Nothing.
+    No,
+    /// Its intent; after a crash the body runs again.
+    Intent,
+    /// Its intent; the body is never run again.
+    AtMostOnce,
 }
 
 /// What the macro knows of a workflow.

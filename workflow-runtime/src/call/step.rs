@@ -15,14 +15,15 @@ use std::time::Duration;
 use super::StepDefinition;
 use super::args::StepArgs;
 use super::attempt::Attempt;
+use super::begin::Begun;
 use super::direct::Direct;
 use super::home::{Home, What, assert_at_home, refuse_homeless};
 use super::outcome::{AttemptEnd, Policy, Settled, panic_message, settle};
 use super::returns::{Decoded, Returns};
-use super::running::{Body, Counted, Running, TypedBody};
+use super::running::{Body, Running, TypedBody};
 use super::undo::UndoFuture;
 use crate::clock::{Timestamp, wall_clock};
-use crate::context::{Scope, StepContext, StepMetadata};
+use crate::context::Scope;
 use crate::digest::InputDigest;
 use crate::engine::core::{Delivered, RunCore, Trouble, Turn};
 use crate::engine::obstacle::Obstacle;
@@ -31,10 +32,9 @@ use crate::engine::signal::CallWaker;
 use crate::engine::timers::Deadline;
 use crate::error::Error;
 use crate::ids::{CallKind, StepId};
-use crate::journal::Outcome;
+use crate::journal::{Draft, Outcome};
 use crate::key::Key;
 use crate::replay::Known;
-use crate::store::ParkReason;
 
 /// A call of a step: await it, join it, or configure this one call first.
 ///
@@ -57,7 +57,7 @@ pub struct StepCall<'step, R> {
     pub(super) definition: &'static StepDefinition,
     returns: Returns<R>,
     pub(super) site: &'static Location<'static>,
-    policy: Policy,
+    pub(super) policy: Policy,
     home: Home,
     pub(super) body: Box<dyn Body<'step, R> + 'step>,
     stage: Stage<'step, R>,
@@ -77,10 +77,12 @@ enum Stage<'step, R> {
     Done,
 }
 
-enum Doing<'step, R> {
+pub(super) enum Doing<'step, R> {
     Nothing,
     /// Waiting for the next attempt.
     BackingOff(Deadline, Arc<CallWaker>),
+    /// The body is ready to start, once what must be durable before is.
+    Ready(Running<'step, R>),
     Running(Running<'step, R>),
     /// The outcome was handed in; this is what it gives once it is durable.
     HandedIn(Decoded<R>),
@@ -153,13 +155,27 @@ impl<'step, R> StepCall<'step, R> {
     }
 
     /// Sets how many attempts this call has at most, the first one included.
+    ///
+    /// # Panics
+    ///
+    /// Panics if the step is `at_most_once` and this is more than one.
+    #[track_caller]
     pub fn max_attempts(mut self, attempts: u32) -> Self {
+        if attempts > 1 {
+            self.refuse_repetition("max_attempts");
+        }
         self.policy.max_attempts = Some(attempts.max(1));
         self
     }
 
     /// Sets the shortest and the longest wait between two attempts of this call.
+    ///
+    /// # Panics
+    ///
+    /// Panics if the step is `at_most_once`: there is no second attempt.
+    #[track_caller]
     pub fn backoff(mut self, shortest: Duration, longest: Duration) -> Self {
+        self.refuse_repetition("backoff");
         self.policy.backoff = Some((shortest, longest.max(shortest)));
         self
     }
@@ -241,6 +257,9 @@ impl<'step, R> StepCall<'step, R> {
                     cx.waker(),
                 );
                 self.register_undo(core, id);
+                if let Some(fresh_for) = self.definition.fresh_for {
+                    core.keep_fresh(id, fresh_for);
+                }
                 self.stage = Stage::Waiting {
                     digest,
                     failed: 0,
@@ -304,7 +323,6 @@ impl<'step, R> StepCall<'step, R> {
         called_at: Timestamp,
         cx: &mut Context<'_>,
     ) {
-        let core = scope.core();
         loop {
             let Stage::Waiting {
                 digest,
@@ -322,11 +340,27 @@ impl<'step, R> StepCall<'step, R> {
                     return;
                 }
                 Doing::BackingOff(..) => *doing = Doing::Nothing,
-                Doing::Nothing => {
-                    let attempt = *failed + 1;
-                    match self.begin(core, id, attempt, called_at, cx) {
-                        Some(begun) => self.set_doing(begun),
-                        None => return,
+                Doing::Nothing | Doing::Ready(_) => {
+                    let mut made = Made {
+                        scope,
+                        id,
+                        called_at,
+                        digest: *digest,
+                        attempt: *failed + 1,
+                        began_at: called_at,
+                    };
+                    let ready = match std::mem::replace(doing, Doing::Nothing) {
+                        Doing::Ready(running) => Some(running),
+                        _ => None,
+                    };
+                    match self.begin(&mut made, ready, cx) {
+                        Begun::Running(running) => self.set_doing(Doing::Running(running)),
+                        Begun::Ready(running) => {
+                            self.set_doing(Doing::Ready(running));
+                            return;
+                        }
+                        Begun::Interrupted => self.end(&made, AttemptEnd::Interrupted, cx),
+                        Begun::Not => return,
                     }
                 }
                 Doing::Running(running) => {
@@ -353,66 +387,6 @@ impl<'step, R> StepCall<'step, R> {
         }
     }
 
-    /// Begins an attempt, unless the run may not begin any.
-    fn begin(
-        &self,
-        core: &Arc<RunCore>,
-        id: StepId,
-        attempt: u32,
-        called_at: Timestamp,
-        cx: &Context<'_>,
-    ) -> Option<Doing<'step, R>> {
-        let waker = CallWaker::of_body(cx.waker(), &core.signal);
-        if !core.begin_body(id, &waker) {
-            return None;
-        }
-        core.set_due(id, None);
-        let counted = Counted(core.clone(), id);
-        let began_at = wall_clock();
-        let identity = core.identity();
-        let metadata = StepMetadata {
-            step_id: id,
-            step_name: self.definition.name,
-            attempt,
-            step_started_at: called_at.into(),
-            run_id: identity.run_id,
-            workflow_name: identity.workflow_name.clone(),
-            namespace: identity.namespace.clone(),
-        };
-        let resources = core.services.resources.clone();
-        let context = StepContext::new(metadata, resources, Some(core.clone()));
-        let future = match self.body.attempt(&Attempt {
-            context: context.clone(),
-        }) {
-            Ok(future) => future,
-            Err(missing) => {
-                let report = format!(
-                    "step `{}` at {}: {missing}",
-                    self.definition.name, self.site
-                );
-                let obstacle = Obstacle::new(ParkReason::MissingResource, report);
-                core.trouble(Trouble::Park(obstacle));
-                return None;
-            }
-        };
-        let deadline = self.policy.timeout.map(|limit| {
-            let timers = &core.services.timers;
-            timers.wake_at(began_at.after(limit), Waker::from(waker.clone()))
-        });
-        Some(Doing::Running(Running {
-            future,
-            context,
-            waker,
-            deadline,
-            timed_out: false,
-            began_at,
-            span: tracing::info_span!(
-                "step", run = %core.run(), step = %id, name = self.definition.name, attempt
-            ),
-            _counted: counted,
-        }))
-    }
-
     /// Judges an attempt that has ended: hands the outcome in, or backs off.
     fn end(&mut self, made: &Made<'_>, end: AttemptEnd<R>, cx: &Context<'_>) {
         let core = made.scope.core();
@@ -437,19 +411,23 @@ impl<'step, R> StepCall<'step, R> {
                 tracing::warn!(
                     %run, %step, name, attempt = made.attempt, next_at = %at, "attempt failed"
                 );
-                core.annotate(&event);
+                core.note(Draft::of(&event).durable(self.durability()));
                 back_off(core, step, at, cx.waker())
             }
             Settled::Done { outcome, decoded } => {
-                let ok = matches!(outcome, Outcome::Ok(_));
-                tracing::debug!(
-                    %run, %step, name, attempt = made.attempt, ok, replayed = false, "step executed"
-                );
+                let (ok, attempt) = (matches!(outcome, Outcome::Ok(_)), made.attempt);
+                if matches!(outcome, Outcome::Interrupted(_)) {
+                    tracing::warn!(%run, %step, name, attempt, "step interrupted");
+                } else {
+                    tracing::debug!(
+                        %run, %step, name, attempt, ok, replayed = false, "step executed"
+                    );
+                }
                 core.complete_undo(made.id, &outcome);
                 let limit = core.services.config.kept_input_limit;
                 let input = self.body.encode_input(&core.services.payloads, limit);
                 let draft = made.completed(name, self.site, input.as_ref(), &outcome);
-                core.hand_in(made.id, draft);
+                core.hand_in(made.id, draft.durable(self.durability()));
                 Doing::HandedIn(decoded)
             }
             Settled::Park(obstacle) => {

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use tokio::sync::{Notify, Semaphore};
 
+use super::recovery::Recovery;
 use super::registry::Registry;
 use super::resources::Resources;
 use super::sleepers::{self, Sleepers};
@@ -242,6 +243,7 @@ impl EngineBuilder {
             timers: Timers::start(),
             config: self.config,
             warnings: Warnings::default(),
+            recovery: Recovery::begin(),
             active: Arc::new(Semaphore::new(self.max_active.min(Semaphore::MAX_PERMITS))),
             registry: self.registry,
             namespace: self.namespace,

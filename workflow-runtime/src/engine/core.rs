@@ -4,6 +4,7 @@
 //! The driver decides what is delivered when; a call only registers, waits, and hands in what its
 //! body made. Nothing in here waits, and no lock is held while user code runs.
 
+mod clearance;
 pub(crate) mod outside;
 pub(crate) mod undo;
 
@@ -25,7 +26,9 @@ use crate::error::Error;
 use crate::id_map::{IdMap, IdSet};
 use crate::ids::{CallKind, RunId, StepId};
 use crate::journal::{Draft, Event, Outcome, RunAborted};
-use crate::replay::{Known, WaitingCall};
+use crate::replay::{FreshFor, Known, WaitingCall};
+
+pub(crate) use clearance::{Clearance, Intended};
 
 /// Shared between the driver of one run and the calls inside it.
 pub(crate) struct RunCore {
@@ -73,6 +76,8 @@ struct State {
     repeating: bool,
     /// Signals, children, published values: most runs have none.
     outside: Option<Box<Outside>>,
+    /// How much of the journal survives a power cut.
+    prefix: clearance::Prefix,
 }
 
 /// What keeps a run from going on.
@@ -96,6 +101,8 @@ struct Waiting {
     due: Option<Timestamp>,
     /// The waker of the attempt that runs.
     body: Option<Arc<CallWaker>>,
+    /// Whether its intent is on record.
+    intent: clearance::Intent,
 }
 
 /// What a call is given.
@@ -142,6 +149,7 @@ impl RunCore {
                 evidence: None,
                 repeating: phase == Phase::Replaying,
                 outside: None,
+                prefix: clearance::Prefix::default(),
             }),
         })
     }
@@ -214,6 +222,7 @@ impl RunCore {
             name,
             site,
             digest,
+            fresh_for: None,
         };
         let mut state = self.state();
         let taken = state.calls.insert(
@@ -225,6 +234,7 @@ impl RunCore {
                 handed_in: false,
                 due: None,
                 body: None,
+                intent: clearance::Intent::default(),
             }),
         );
         // It cannot be: ids are claimed one by one. If it were, waiting for ever would hide it.
@@ -235,6 +245,13 @@ impl RunCore {
                 first.view.site
             ));
             state.trouble.get_or_insert(Trouble::Fail(error));
+        }
+    }
+
+    /// Limits how long the outcome of a registered call may be relied on by a resumed run.
+    pub(crate) fn keep_fresh(&self, id: StepId, fresh_for: FreshFor) {
+        if let Some(call) = self.state().calls.get_mut(&id) {
+            call.view.fresh_for = Some(fresh_for);
         }
     }
 
@@ -351,6 +368,9 @@ impl RunCore {
         let Some(call) = state.calls.remove(&id) else {
             return;
         };
+        if call.intent.is_written() {
+            state.unannounce(id);
+        }
         // Live, an outcome can only come if it was handed in already. In replay any recorded
         // one can: that the call was dropped is itself part of the replay.
         if call.handed_in || state.phase == Phase::Replaying {
@@ -390,6 +410,13 @@ impl RunCore {
             call.view.clone()
         });
         named.collect()
+    }
+
+    /// Says whether all these calls, and all that the journal knows of, were made by now.
+    pub(crate) fn knows_all(&self, mut ids: impl Iterator<Item = StepId>) -> bool {
+        let state = self.state();
+        let made = |id: &StepId| state.calls.contains_key(id) || state.dropped.contains(id);
+        state.known.keys().all(made) && ids.all(|id| made(&id))
     }
 
     /// Says whether a call was made and dropped, and forgets that it was.

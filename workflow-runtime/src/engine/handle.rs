@@ -4,6 +4,7 @@ use std::fmt;
 use std::marker::PhantomData;
 use std::sync::{Arc, Weak};
 
+use bytes::Bytes;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
@@ -153,7 +154,7 @@ impl<W: Workflow> RunHandle<W> {
     ///
     /// # Errors
     ///
-    /// The workflow's own error; or that the run is parked (it has not ended, and can be asked
+    /// The workflow's own error; or that the run was aborted, and why; or that the run is parked (it has not ended, and can be asked
     /// again after `engine.resume`); or that the engine stopped first.
     pub async fn result(&self) -> Result<W::Ok, RunError<W::Error>> {
         let end = match self.end().await? {
@@ -174,19 +175,18 @@ impl<W: Workflow> RunHandle<W> {
         };
         let payloads = &self.services.payloads;
         match W::returns().decode(payloads, &outcome) {
-            // The crate's own error may have a place in the workflow's type; that it was not the
-            // workflow's code that returned it is still worth knowing.
-            Ok(Decoded::Value(_)) if matches!(outcome, Outcome::Broken(_)) => {
-                Err(self.broken(&outcome)?)
-            }
-            Ok(Decoded::Value(output)) => W::split(output).map_err(RunError::Failed),
+            Ok(Decoded::Value(output)) => match &outcome {
+                // The crate's own error may have a place in the workflow's type; that it was not the
+                // workflow's code that returned it is still worth knowing.
+                Outcome::Broken(payload) => Err(self.broken(payload)?),
+                _ => W::split(output).map_err(RunError::Failed),
+            },
             Ok(Decoded::NoValue(error)) => Err(RunError::Broken(error)),
             Err(problem) => Err(self.unreadable(problem).into()),
         }
     }
 
-    fn broken(&self, outcome: &Outcome) -> Result<RunError<W::Error>, EngineError> {
-        let (Outcome::Ok(payload) | Outcome::Err(payload) | Outcome::Broken(payload)) = outcome;
+    fn broken(&self, payload: &Bytes) -> Result<RunError<W::Error>, EngineError> {
         let decoded = self.services.payloads.decode::<Error>(payload);
         decoded
             .map(RunError::Broken)

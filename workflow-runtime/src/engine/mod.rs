@@ -3,7 +3,7 @@
 //! The files in the order a run goes through them: `builder` opens an engine, `start` begins a run,
 //! `task` claims, replays and drives it, `driver` holds the loop, `core` is what driver and calls
 //! share, `writer` appends to the journal; `handle` waits for the end, `inspect` reads. Around
-//! them: `registry`, `resources`, `timers`, `signal`, `warnings`, `shutdown`.
+//! them: `registry`, `resources`, `recovery`, `timers`, `signal`, `warnings`, `shutdown`.
 
 mod builder;
 pub(crate) mod core;
@@ -15,6 +15,7 @@ mod letters;
 pub(crate) mod obstacle;
 mod progress;
 mod published;
+pub(crate) mod recovery;
 mod registry;
 pub(crate) mod resources;
 mod shutdown;
@@ -122,6 +123,7 @@ pub(crate) struct Services {
     pub(crate) timers: Arc<timers::Timers>,
     pub(crate) config: Config,
     pub(crate) warnings: warnings::Warnings,
+    pub(crate) recovery: recovery::Recovery,
     /// The right to be active, for a limited number of runs at a time.
     pub(crate) active: Arc<Semaphore>,
     pub(crate) registry: registry::Registry,

@@ -24,7 +24,8 @@ use crate::ids::{DERIVATION_VERSION, RunId, StepId};
 use crate::journal::{AuditKey, Chain, Reader, RunStarted};
 use crate::replay::{Delivery, History, Known};
 use crate::store::{
-    BoxFuture, Creation, Epoch, Mail, ParkReason, Parking, RunHeader, RunState, StoreError,
+    BoxFuture, Creation, Durability, Epoch, Mail, ParkReason, Parking, RunHeader, RunState,
+    StoreError,
 };
 
 /// How soon a resume looks at the store again when the run is in memory still.
@@ -221,6 +222,7 @@ fn drive(
         };
         match exit {
             Exit::Ended(end) => {
+                shared.services.recovery.forget(run);
                 tracing::debug!(%run, "run ended");
                 Progress::Ended(end)
             }
@@ -281,6 +283,7 @@ async fn claim(shared: Arc<Shared>, run: RunId, after_crash: bool) -> Result<Box
             epoch: claim.epoch,
             chain,
             recorded: history.deliveries,
+            intents: history.intents,
             known: history.known,
             mail: claim.mail,
             last_time: history.last_time,
@@ -335,6 +338,7 @@ struct Begun {
     epoch: Epoch,
     chain: Chain,
     recorded: VecDeque<Delivery>,
+    intents: IdMap<StepId, Delivery>,
     known: IdMap<StepId, Known>,
     mail: Vec<Mail>,
     last_time: Timestamp,
@@ -350,6 +354,7 @@ impl Begun {
             epoch,
             chain,
             recorded: VecDeque::new(),
+            intents: IdMap::default(),
             known: IdMap::default(),
             mail: Vec::new(),
             last_time: created_at,
@@ -391,6 +396,12 @@ impl Begun {
             self.started_at,
             self.phase,
         );
+        // What was only buffered, by this process or another, is not known any more: it may be all. An
+        // engine that syncs has synced a record of its own before any body starts.
+        let buffers = shared.services.config.durability == Durability::Buffered;
+        if buffers && self.phase == Phase::Replaying {
+            core.assume_buffered(self.chain.next_seq());
+        }
         entry.set_core(core.clone());
         if shared.is_closing() {
             core.set_phase(Phase::Closing);
@@ -409,6 +420,7 @@ impl Begun {
             workflow,
             writer,
             self.recorded,
+            self.intents,
             self.mail,
             started.parent,
             self.after_crash,

@@ -37,6 +37,11 @@ pub(crate) struct Commit {
     /// What is delivered, in journal order: nearly always one.
     pub(crate) first: Option<(Due, Timestamp)>,
     pub(crate) others: Vec<(Due, Timestamp)>,
+    /// The steps that it says are about to run.
+    pub(crate) announced: Vec<StepId>,
+    /// The sequence number behind it.
+    pub(crate) end: u64,
+    pub(crate) durability: Durability,
     /// Whom the engine has to tell.
     pub(crate) news: Option<Box<News>>,
 }
@@ -53,17 +58,22 @@ pub(crate) struct News {
 }
 
 impl Writer {
-    /// Appends records, in order, and leaves the list empty.
+    /// Appends records, in order, and leaves the list empty. With `sync`, all before it is synced
+    /// whatever they ask for themselves, also if there are none.
     pub(crate) fn append(
         &mut self,
         drafts: &mut Vec<Draft>,
         changes: Option<Box<Changes>>,
+        sync: bool,
     ) -> Commit {
         let first_seq = self.chain.next_seq();
-        let (mut first, mut others) = (None, Vec::new());
+        let (mut first, mut others, mut announced) = (None, Vec::new(), Vec::new());
+        let mut synced = sync;
         let mut end = None;
         let mut frames = Vec::with_capacity(drafts.len());
         for draft in drafts.drain(..) {
+            // One that is to be synced brings all the others along.
+            synced |= draft.durability().unwrap_or(self.durability) == Durability::Synced;
             let time = wall_clock().max(self.last_time);
             self.last_time = time;
             frames.push(draft.seal(time, &mut self.chain));
@@ -72,6 +82,10 @@ impl Writer {
                 Effect::Receives(letter) => Due::Letter(letter),
                 Effect::Ends(kind) => {
                     end = Some((kind, time));
+                    continue;
+                }
+                Effect::Announces(call) => {
+                    announced.push(call);
                     continue;
                 }
                 Effect::Nothing => continue,
@@ -85,6 +99,12 @@ impl Writer {
         let news = changes
             .as_deref()
             .map(|changes| Box::new(News::of(changes)));
+        // Whoever was told of a result relies on it; with it, all before it is synced.
+        let durability = if synced || end.is_some() {
+            Durability::Synced
+        } else {
+            Durability::Buffered
+        };
         let ack = self.store.append(Append {
             run: self.run,
             epoch: self.epoch,
@@ -93,16 +113,15 @@ impl Writer {
             end: end.map(|(kind, at)| RunEnd { kind, at }),
             taken: self.taken,
             changes,
-            // Whoever was told of a result relies on it; with it, all before it is synced.
-            durability: match end {
-                Some(_) => Durability::Synced,
-                None => self.durability,
-            },
+            durability,
         });
         Commit {
             ack,
             first,
             others,
+            announced,
+            end: self.chain.next_seq(),
+            durability,
             news,
         }
     }

@@ -15,11 +15,12 @@ use crate::ids::RunId;
 use crate::store::{RunHeader, RunState};
 
 pub(crate) use chain::{AuditKey, Chain};
-pub(crate) use draft::{Draft, Effect, Source, StepCompletedParts};
+pub(crate) use draft::{Draft, Effect, Source, StepCompletedParts, StepIntentParts};
 pub use record::{
     AttemptFailed, CancelRequested, ChildFinished, ChildStarted, Closing, End, Event, Outcome,
     Parent, Record, RunAborted, RunCancelled, RunCompleted, RunFailed, RunRecovered, RunStarted,
-    SignalReceived, StepCompleted, TimerFired, TimerSet, UndoStep,
+    SignalReceived, StaleOutcomeDiscarded, StepCompleted, StepIntent, TimerFired, TimerSet,
+    UndoStep,
 };
 
 /// Says which record of which run cannot be trusted or read, and why.

@@ -11,6 +11,7 @@ use serde::{Deserialize, Serialize};
 use crate::clock::Timestamp;
 use crate::codec;
 use crate::digest::{Digest, InputDigest};
+use crate::error::Interrupted;
 use crate::ids::{RunId, StepId};
 
 /// The numbers of the record kinds. What a later release will write is reserved here, so
@@ -19,6 +20,7 @@ mod tag {
     pub(super) const RUN_STARTED: u8 = 1;
     pub(super) const STEP_COMPLETED: u8 = 2;
     pub(super) const ATTEMPT_FAILED: u8 = 3;
+    pub(super) const STEP_INTENT: u8 = 4;
     pub(super) const TIMER_SET: u8 = 5;
     pub(super) const TIMER_FIRED: u8 = 6;
     pub(super) const SIGNAL_RECEIVED: u8 = 7;
@@ -27,25 +29,27 @@ mod tag {
     pub(super) const CANCEL_REQUESTED: u8 = 10;
     pub(super) const RUN_RECOVERED: u8 = 11;
     pub(super) const RUN_CLOSING: u8 = 13;
+    pub(super) const STALE_OUTCOME_DISCARDED: u8 = 17;
     pub(super) const RUN_COMPLETED: u8 = 20;
     pub(super) const RUN_FAILED: u8 = 21;
     pub(super) const RUN_ABORTED: u8 = 22;
     pub(super) const RUN_CANCELLED: u8 = 23;
 
     /// Named here, written by later releases.
-    pub(super) const RESERVED: [(u8, &str); 7] = [
-        (4, "step intent"),
+    pub(super) const RESERVED: [(u8, &str); 5] = [
         (12, "run reopened"),
         (14, "step abandoned"),
         (15, "checkpoint"),
         (16, "patch marker"),
-        (17, "stale outcome discarded"),
         (24, "run continued"),
     ];
 }
 
 /// The tag of a step's outcome, which is drafted from its parts (see `draft`).
 pub(super) const STEP_COMPLETED: u8 = tag::STEP_COMPLETED;
+
+/// The tag of a step's intent, which is drafted from its parts too.
+pub(super) const STEP_INTENT: u8 = tag::STEP_INTENT;
 
 /// One record of a journal.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -68,6 +72,8 @@ pub enum Event {
     StepCompleted(StepCompleted),
     /// An attempt failed and another one will follow.
     AttemptFailed(AttemptFailed),
+    /// A step is about to run for the first time.
+    StepIntent(StepIntent),
     /// A durable timer was set.
     TimerSet(TimerSet),
     /// A durable timer fired.
@@ -84,6 +90,8 @@ pub enum Event {
     RunRecovered(RunRecovered),
     /// The run does not complete, and what was done is undone from here on.
     RunClosing(Closing),
+    /// A recorded outcome was too old when a resumed run reached it.
+    StaleOutcomeDiscarded(StaleOutcomeDiscarded),
     /// The workflow returned a value.
     RunCompleted(RunCompleted),
     /// The workflow failed.
@@ -161,6 +169,8 @@ pub enum Outcome {
     /// It ended without a value of its own (panic, timeout, oversized output): an
     /// [`Error`](crate::Error) as a payload.
     Broken(Bytes),
+    /// It may have begun and may have had its effect; nobody knows, and it is not run again.
+    Interrupted(Interrupted),
 }
 
 /// An attempt failed and another one will follow.
@@ -176,6 +186,26 @@ pub struct AttemptFailed {
     pub next_at: Timestamp,
     /// Why: never [`Outcome::Ok`].
     pub failure: Outcome,
+}
+
+/// A step is about to run for the first time: written for steps that ask for it, and durable before
+/// the body starts.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct StepIntent {
+    /// The step.
+    pub step: StepId,
+    /// Its name.
+    pub name: Box<str>,
+    /// Where in the workflow's structure it was called; empty at the root.
+    pub scope: Box<str>,
+    /// Where in the source it was called, as `file:line`.
+    pub source: Box<str>,
+    /// The digest of its input.
+    pub(crate) input_digest: InputDigest,
+    /// The input as a payload, where it is small enough to be kept.
+    pub input: Option<Bytes>,
+    /// Which attempt is about to begin, from 1.
+    pub attempt: u32,
 }
 
 /// A durable timer was set.
@@ -255,8 +285,21 @@ pub struct CancelRequested {
 pub struct RunRecovered {
     /// How many recorded outcomes were delivered again instead of being run.
     pub replayed: u64,
-    /// The steps that may have begun and have no outcome; they run again under the same ids.
+    /// The steps that may have begun and have no outcome. They run again under the same ids, but for
+    /// those that are run at most once.
     pub in_flight: Vec<StepId>,
+}
+
+/// A recorded outcome was too old when a resumed run reached it. It counts no more; the step runs again
+/// under the same id.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct StaleOutcomeDiscarded {
+    /// The step.
+    pub step: StepId,
+    /// Its name.
+    pub name: Box<str>,
+    /// The place in the journal of the outcome that counts no more.
+    pub discarded: u64,
 }
 
 /// The workflow returned a value.
@@ -378,6 +421,7 @@ impl Event {
             Self::RunStarted(fields) => (tag::RUN_STARTED, codec::encode(fields)),
             Self::StepCompleted(fields) => (tag::STEP_COMPLETED, codec::encode(fields)),
             Self::AttemptFailed(fields) => (tag::ATTEMPT_FAILED, codec::encode(fields)),
+            Self::StepIntent(fields) => (tag::STEP_INTENT, codec::encode(fields)),
             Self::TimerSet(fields) => (tag::TIMER_SET, codec::encode(fields)),
             Self::TimerFired(fields) => (tag::TIMER_FIRED, codec::encode(fields)),
             Self::SignalReceived(fields) => (tag::SIGNAL_RECEIVED, codec::encode(fields)),
@@ -385,6 +429,9 @@ impl Event {
             Self::ChildFinished(fields) => (tag::CHILD_FINISHED, codec::encode(fields)),
             Self::CancelRequested(fields) => (tag::CANCEL_REQUESTED, codec::encode(fields)),
             Self::RunRecovered(fields) => (tag::RUN_RECOVERED, codec::encode(fields)),
+            Self::StaleOutcomeDiscarded(fields) => {
+                (tag::STALE_OUTCOME_DISCARDED, codec::encode(fields))
+            }
             Self::RunClosing(fields) => (tag::RUN_CLOSING, codec::encode(fields)),
             Self::RunCompleted(fields) => (tag::RUN_COMPLETED, codec::encode(fields)),
             Self::RunFailed(fields) => (tag::RUN_FAILED, codec::encode(fields)),
@@ -421,6 +468,7 @@ impl Event {
             tag::RUN_STARTED => read("run started", fields, Self::RunStarted),
             tag::STEP_COMPLETED => read("step completed", fields, Self::StepCompleted),
             tag::ATTEMPT_FAILED => read("attempt failed", fields, Self::AttemptFailed),
+            tag::STEP_INTENT => read("step intent", fields, Self::StepIntent),
             tag::TIMER_SET => read("timer set", fields, Self::TimerSet),
             tag::TIMER_FIRED => read("timer fired", fields, Self::TimerFired),
             tag::SIGNAL_RECEIVED => read("signal received", fields, Self::SignalReceived),
@@ -428,6 +476,11 @@ impl Event {
             tag::CHILD_FINISHED => read("child finished", fields, Self::ChildFinished),
             tag::CANCEL_REQUESTED => read("cancel requested", fields, Self::CancelRequested),
             tag::RUN_RECOVERED => read("run recovered", fields, Self::RunRecovered),
+            tag::STALE_OUTCOME_DISCARDED => read(
+                "stale outcome discarded",
+                fields,
+                Self::StaleOutcomeDiscarded,
+            ),
             tag::RUN_CLOSING => read("run closing", fields, Self::RunClosing),
             tag::RUN_COMPLETED => read("run completed", fields, Self::RunCompleted),
             tag::RUN_FAILED => read("run failed", fields, Self::RunFailed),

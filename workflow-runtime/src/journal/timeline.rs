@@ -57,7 +57,7 @@ impl fmt::Display for Event {
             Self::StepCompleted(step) => {
                 let mark = match step.outcome {
                     Outcome::Ok(_) => '✓',
-                    Outcome::Err(_) | Outcome::Broken(_) => '✗',
+                    Outcome::Err(_) | Outcome::Broken(_) | Outcome::Interrupted(_) => '✗',
                 };
                 write!(f, "{mark} {:<16} {}", step.name, step.step)?;
                 if step.attempts > 1 {
@@ -70,6 +70,9 @@ impl fmt::Display for Event {
                     Outcome::Ok(_) => Ok(()),
                     Outcome::Err(_) => write!(f, "  returned an error"),
                     Outcome::Broken(_) => write!(f, "  gave no value"),
+                    Outcome::Interrupted(interrupted) => {
+                        write!(f, "  interrupted, began {}", Clock(interrupted.began()))
+                    }
                 }
             }
             Self::AttemptFailed(attempt) => write!(
@@ -79,6 +82,11 @@ impl fmt::Display for Event {
                 attempt.step,
                 attempt.attempt,
                 Clock(attempt.next_at)
+            ),
+            Self::StepIntent(intent) => write!(
+                f,
+                "◌ {:<16} {}  attempt {} is about to begin",
+                intent.name, intent.step, intent.attempt
             ),
             Self::TimerSet(timer) => write!(f, "⏲ sleeps until {}", Clock(timer.deadline)),
             Self::TimerFired(_) => write!(f, "⏰ woke up"),
@@ -99,7 +107,7 @@ impl fmt::Display for Event {
             Self::RunRecovered(recovered) => {
                 write!(
                     f,
-                    "⚡ {:<16} {} replayed; again:",
+                    "⚡ {:<16} {} replayed; in flight:",
                     "process died",
                     Count(recovered.replayed, "outcome")
                 )?;
@@ -108,6 +116,11 @@ impl fmt::Display for Event {
                     .iter()
                     .try_for_each(|step| write!(f, " {step}"))
             }
+            Self::StaleOutcomeDiscarded(stale) => write!(
+                f,
+                "♻ {:<16} {}  outcome {} was stale: again",
+                stale.name, stale.step, stale.discarded
+            ),
             Self::RunClosing(closing) => {
                 write!(f, "⇤ undoing {}", Count(closing.undo.len() as u64, "step"))
             }

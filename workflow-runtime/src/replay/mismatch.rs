@@ -186,6 +186,10 @@ fn describe(delivery: &Delivery) -> String {
         Recorded::Timer(timer) => {
             format!("record {}, a timer that fired ({timer})", delivery.seq)
         }
+        Recorded::Intent(intent) => format!(
+            "record {}, step `{}` ({}) about to run, called at {}",
+            delivery.seq, intent.name, intent.step, intent.source
+        ),
     }
 }
 

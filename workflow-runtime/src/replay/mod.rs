@@ -5,6 +5,7 @@
 //! wait for what the journal holds next? It never runs, writes or wakes anything; the driver
 //! does what the verdict says.
 
+mod fresh;
 mod mismatch;
 
 use std::collections::VecDeque;
@@ -16,9 +17,10 @@ use crate::id_map::IdMap;
 use crate::ids::{CallKind, RunId, StepId};
 use crate::journal::{
     CancelRequested, ChildFinished, Closing, End, Event, Record, RunStarted, SignalReceived,
-    StepCompleted,
+    StepCompleted, StepIntent,
 };
 
+pub use fresh::{FreshFor, OnStale};
 pub(crate) use mismatch::{Difference, Mismatch, compare_inputs};
 
 /// A journal as replay needs it.
@@ -28,6 +30,8 @@ pub(crate) struct History {
     pub(crate) started_at: Timestamp,
     pub(crate) deliveries: VecDeque<Delivery>,
     pub(crate) known: IdMap<StepId, Known>,
+    /// Steps that were about to run and have no outcome.
+    pub(crate) intents: IdMap<StepId, Delivery>,
     pub(crate) last_time: Timestamp,
     pub(crate) end: Option<End>,
 }
@@ -55,6 +59,8 @@ pub(crate) enum Recorded {
     Cancel(Box<CancelRequested>),
     /// The beginning of the run's undoing: not delivered, but it has its place in the order.
     Closing(Box<Closing>),
+    /// A step that was about to run. It is compared with the code, and never delivered.
+    Intent(Box<StepIntent>),
 }
 
 impl Delivery {
@@ -65,6 +71,7 @@ impl Delivery {
             Recorded::Timer(timer) => Some(*timer),
             Recorded::Child(child) => Some(child.call),
             Recorded::Signal(_) | Recorded::Cancel(_) | Recorded::Closing(_) => None,
+            Recorded::Intent(intent) => Some(intent.step),
         }
     }
 }
@@ -88,6 +95,8 @@ pub(crate) struct WaitingCall {
     pub(crate) name: &'static str,
     pub(crate) site: &'static Location<'static>,
     pub(crate) digest: Option<InputDigest>,
+    /// How long its outcome may be relied on by a resumed run.
+    pub(crate) fresh_for: Option<FreshFor>,
 }
 
 /// What is to be done with the next recorded outcome.
@@ -124,6 +133,7 @@ impl History {
             started_at: time,
             deliveries: VecDeque::new(),
             known: IdMap::default(),
+            intents: IdMap::default(),
             last_time: time,
             end: None,
         };
@@ -171,6 +181,16 @@ impl History {
                 self.known.insert(started.call, known);
                 return;
             }
+            Event::StepIntent(intent) => {
+                let (step, what) = (intent.step, Recorded::Intent(Box::new(intent)));
+                self.intents.insert(step, Delivery { seq, time, what });
+                return;
+            }
+            Event::StaleOutcomeDiscarded(stale) => {
+                self.deliveries
+                    .retain(|delivery| delivery.seq != stale.discarded);
+                return;
+            }
             Event::RunStarted(_) | Event::RunRecovered(_) => return,
             Event::RunCompleted(_)
             | Event::RunFailed(_)
@@ -183,6 +203,7 @@ impl History {
         let delivery = Delivery { seq, time, what };
         if let Some(id) = delivery.id() {
             self.known.remove(&id);
+            self.intents.remove(&id);
         }
         self.deliveries.push_back(delivery);
     }
@@ -201,15 +222,17 @@ pub(crate) fn judge(
             Verdict::Diverged
         };
     };
-    let Recorded::Step(step) = recorded else {
-        return Verdict::Deliver;
+    let (name, digest) = match recorded {
+        Recorded::Step(step) => (&step.name, step.input_digest),
+        Recorded::Intent(intent) => (&intent.name, intent.input_digest),
+        _ => return Verdict::Deliver,
     };
-    if *step.name != *call.name {
+    if **name != *call.name {
         return Verdict::Diverged; // ids are derived from names, so this is a forged journal
     }
     match call.digest {
-        Some(now) if now.strict == step.input_digest.strict => Verdict::Deliver,
-        Some(now) if now.unordered.is_some() && now.unordered == step.input_digest.unordered => {
+        Some(now) if now.strict == digest.strict => Verdict::Deliver,
+        Some(now) if now.unordered.is_some() && now.unordered == digest.unordered => {
             Verdict::DeliverReordered
         }
         _ => Verdict::OtherInput,

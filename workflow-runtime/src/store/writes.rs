@@ -36,7 +36,7 @@ pub struct Append {
     pub epoch: Epoch,
     /// The sequence number of the first frame.
     pub first_seq: u64,
-    /// The frames, in order. May be empty if there are changes.
+    /// The frames, in order. May be empty: then it makes durable what stands before it, and its changes.
     pub frames: Vec<Bytes>,
     /// How the run ends with the last frame, if it does. Letters that wait for it are dropped then.
     pub end: Option<RunEnd>,

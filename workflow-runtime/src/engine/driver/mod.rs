@@ -11,6 +11,7 @@ mod mail;
 mod permit;
 mod replaying;
 mod resting;
+mod stale;
 
 use std::borrow::Cow;
 use std::collections::VecDeque;
@@ -25,6 +26,7 @@ use self::closing::{Ending, WindingDown};
 use self::mail::Mailbox;
 use self::permit::Permit;
 use self::resting::Resting;
+use self::stale::Staleness;
 use super::core::{Delivered, RunCore, Trouble};
 use super::obstacle::Obstacle;
 use super::registry::WorkflowFuture;
@@ -34,6 +36,8 @@ use super::writer::{Commit, Due, Writer};
 use crate::call::outcome::panic_message;
 use crate::clock::{Timestamp, wall_clock};
 use crate::context::{Ambient, Scope, enter};
+use crate::id_map::IdMap;
+use crate::ids::StepId;
 use crate::journal::{Closing, Draft, End, Outcome, Parent};
 use crate::replay::{Delivery, Recorded};
 use crate::store::{Mail, Parking, StoreError};
@@ -79,6 +83,10 @@ pub(crate) struct Driver {
     stage: Stage,
     /// Recorded outcomes that are left.
     recorded: VecDeque<Delivery>,
+    /// Steps that were about to run and have no outcome.
+    intents: IdMap<StepId, Delivery>,
+    /// What is known of outcomes that are too old.
+    staleness: Staleness,
     replayed: u64,
     /// Appends that are not acknowledged yet, in order.
     commits: VecDeque<Commit>,
@@ -117,6 +125,7 @@ impl Driver {
         workflow: WorkflowFuture,
         writer: Writer,
         recorded: VecDeque<Delivery>,
+        intents: IdMap<StepId, Delivery>,
         mail: Vec<Mail>,
         parent: Option<Parent>,
         after_crash: bool,
@@ -143,6 +152,8 @@ impl Driver {
             writer,
             stage,
             recorded,
+            intents,
+            staleness: Staleness::default(),
             replayed: 0,
             commits: VecDeque::new(),
             durable: VecDeque::new(),
@@ -172,6 +183,8 @@ impl Driver {
                     self.durable.extend(commit.first.take());
                     self.durable.extend(commit.others.drain(..));
                     let news = commit.news.take();
+                    let (end, durability) = (commit.end, commit.durability);
+                    self.core.acknowledged(end, durability, &commit.announced);
                     self.commits.pop_front();
                     if let (Some(news), Some(engine)) = (news, self.core.services.engine()) {
                         engine.spread(*news);
@@ -247,8 +260,10 @@ impl Driver {
             self.drafts.push(Draft::of(&end.clone().into_event()));
         }
         let changes = self.core.take_changes();
-        if !self.drafts.is_empty() || changes.is_some() {
-            let commit = self.writer.append(&mut self.drafts, changes);
+        let sync = self.core.take_wanted_sync();
+        if sync || !self.drafts.is_empty() || changes.is_some() {
+            let commit = self.writer.append(&mut self.drafts, changes, sync);
+            self.core.appended(commit.end, commit.durability);
             self.commits.push_back(commit);
         }
     }
@@ -320,10 +335,14 @@ impl Driver {
                 return Next::Exit(self.diverged(&left, true, Vec::new()));
             }
         }
+        if let Err(exit) = self.check_intents(true) {
+            return Next::Exit(exit);
+        }
         if self.must_undo() {
             return self.begin_undo();
         }
         self.stage = Stage::Ending;
+        self.record_discarded();
         let end = self.end.take();
         self.write_outbox(end.as_ref());
         self.end = end;

@@ -1,7 +1,7 @@
 //! The driver while recorded outcomes are left: deliver, swallow, or say what does not fit.
 
 use super::{Driver, Exit, Next, Stage};
-use crate::engine::core::{Delivered, Phase};
+use crate::engine::core::{Delivered, Intended, Phase};
 use crate::engine::obstacle::Obstacle;
 use crate::engine::warnings::Warning;
 use crate::ids::{CallKind, StepId};
@@ -20,8 +20,13 @@ impl Driver {
                 );
                 return Next::Exit(self.park(Obstacle::new(ParkReason::Diverged, report)));
             }
-            self.recover();
-            return Next::Again;
+            return match self.check_intents(false) {
+                Ok(()) => {
+                    self.recover();
+                    Next::Again
+                }
+                Err(exit) => Next::Exit(exit),
+            };
         };
         let delivery = match self.replay_letter(delivery) {
             Ok(next) => return next,
@@ -46,6 +51,9 @@ impl Driver {
             Verdict::Diverged => {
                 return Next::Exit(self.diverged(&delivery, false, Vec::new()));
             }
+        }
+        if let Some(next) = self.judge_age(&delivery, waiting.as_ref()) {
+            return next;
         }
         self.replayed += 1;
         if self.recorded.is_empty() {
@@ -82,21 +90,25 @@ impl Driver {
                 return Ok(Next::Exit(self.diverged(&delivery, false, Vec::new())));
             }
             Recorded::Closing(_) => return Ok(self.unexpected_closing()),
-            Recorded::Step(_) | Recorded::Timer(_) => return Err(Delivery { seq, time, what }),
+            Recorded::Step(_) | Recorded::Timer(_) | Recorded::Intent(_) => {
+                return Err(Delivery { seq, time, what });
+            }
         }
         self.replayed += 1;
         Ok(Next::Again)
     }
 
-    fn swallowed(&self) -> Next {
+    pub(super) fn swallowed(&self) -> Next {
         if self.recorded.is_empty() {
             self.core.stop_repeating();
         }
         Next::Again
     }
 
-    /// The journal is used up. After a crash, that is put on record before any body starts.
+    /// The journal is used up. What was too old in it, and after a crash that there was one, is put on
+    /// record before any body starts.
     fn recover(&mut self) {
+        let discarded = self.record_discarded();
         let in_flight: Vec<StepId> = self
             .core
             .all_waiting()
@@ -104,20 +116,52 @@ impl Driver {
             .filter(|call| call.kind == CallKind::Step)
             .map(|call| call.id)
             .collect();
-        if !self.after_crash || in_flight.is_empty() {
-            self.go_live();
-            return;
+        let crashed = self.after_crash && !in_flight.is_empty();
+        if crashed {
+            tracing::info!(
+                run = %self.core.run(), workflow = &*self.core.identity().workflow_name,
+                replayed = self.replayed, in_flight = in_flight.len(), "run recovered"
+            );
+            self.core.annotate(&Event::RunRecovered(RunRecovered {
+                replayed: self.replayed,
+                in_flight,
+            }));
         }
-        tracing::info!(
-            run = %self.core.run(), workflow = &*self.core.identity().workflow_name,
-            replayed = self.replayed, in_flight = in_flight.len(), "run recovered"
-        );
-        self.stage = Stage::Recovering;
-        self.core.annotate(&Event::RunRecovered(RunRecovered {
-            replayed: self.replayed,
-            in_flight,
-        }));
-        self.write_outbox(None);
+        if crashed || discarded {
+            self.stage = Stage::Recovering;
+            self.write_outbox(None);
+        } else {
+            self.go_live();
+        }
+    }
+
+    /// Compares steps that were about to run with what the code asks for, and tells their calls.
+    /// One that the code no longer asks for has diverged like a recorded outcome would.
+    pub(super) fn check_intents(&mut self, returned: bool) -> Result<(), Exit> {
+        let mut intents: Vec<Delivery> = self.intents.drain().map(|(_, intent)| intent).collect();
+        intents.sort_by_key(|intent| intent.seq);
+        for intent in intents {
+            let Some(id) = intent.id() else {
+                continue;
+            };
+            let waiting = self.core.waiting(id);
+            let dropped = waiting.is_none() && self.core.take_dropped(id);
+            match judge(&intent.what, waiting.as_ref(), dropped) {
+                Verdict::Deliver => {}
+                Verdict::DeliverReordered => self.warn(Warning::REORDERED_INPUT),
+                Verdict::Swallow => continue,
+                Verdict::OtherInput => {
+                    self.differences(&intent)?;
+                    self.warn(Warning::OTHER_FIELDS);
+                }
+                Verdict::Diverged => return Err(self.diverged(&intent, returned, Vec::new())),
+            }
+            if let Recorded::Intent(recorded) = &intent.what {
+                let (attempt, at) = (recorded.attempt, intent.time);
+                self.core.set_intended(id, Intended { attempt, at });
+            }
+        }
+        Ok(())
     }
 
     pub(super) fn go_live(&mut self) {
@@ -143,6 +187,10 @@ impl Driver {
             .and_then(|now| payloads.value(&now).ok());
         let recorded = match &delivery.what {
             Recorded::Step(step) => step
+                .input
+                .as_ref()
+                .and_then(|input| payloads.value(input).ok()),
+            Recorded::Intent(intent) => intent
                 .input
                 .as_ref()
                 .and_then(|input| payloads.value(input).ok()),
