@@ -12,6 +12,7 @@ mod inputs;
 mod keys;
 mod misuse;
 mod parking;
+mod patches;
 mod payloads;
 mod random_programs;
 mod reading;

@@ -82,7 +82,10 @@ mod key;
 mod logs;
 mod payload;
 
-pub use call::{Direct, Sleep, Step, StepCall, Workflow, WorkflowCall, sleep, sleep_until};
+pub use call::{
+    Direct, Sleep, Step, StepCall, Workflow, WorkflowCall, deprecate_patch, patched, sleep,
+    sleep_until,
+};
 pub use context::{
     Scoped, StepMetadata, WorkflowMetadata, get_step_metadata, get_workflow_metadata, resource,
     scope, try_get_step_metadata, try_get_workflow_metadata,

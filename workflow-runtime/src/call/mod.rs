@@ -10,6 +10,7 @@ mod attempt;
 mod direct;
 mod home;
 pub(crate) mod outcome;
+mod patch;
 pub(crate) mod returns;
 mod running;
 mod step;
@@ -18,6 +19,7 @@ mod workflow;
 
 pub use attempt::{Attempt, blocking};
 pub use direct::Direct;
+pub use patch::{deprecate_patch, patched};
 pub use step::{StepCall, step_call};
 pub use timer::{Sleep, sleep, sleep_until};
 pub use workflow::{Step, Workflow, WorkflowCall};

@@ -19,8 +19,8 @@ use crate::digest::InputDigest;
 use crate::error::Error;
 use crate::id_map::{IdMap, IdSet};
 use crate::ids::{CallKind, RunId, StepId};
-use crate::journal::{Draft, Event, Outcome};
-use crate::replay::{Known, WaitingCall};
+use crate::journal::{Draft, Event, Outcome, PatchMarker};
+use crate::replay::{Known, Past, Patch, WaitingCall};
 
 /// Shared between the driver of one run and the calls inside it.
 pub(crate) struct RunCore {
@@ -50,6 +50,8 @@ struct State {
     dropped: IdSet<StepId>,
     /// What the journal says about calls without an outcome: failed attempts, set timers.
     known: IdMap<StepId, Known>,
+    /// How far the code got before.
+    past: Past,
     /// Records to be written, in order.
     outbox: Vec<Draft>,
     /// The time of the last delivery.
@@ -107,6 +109,7 @@ impl RunCore {
         identity: WorkflowMetadata,
         services: Arc<Services>,
         known: IdMap<StepId, Known>,
+        past: Past,
         now: Timestamp,
         phase: Phase,
     ) -> Arc<Self> {
@@ -119,6 +122,7 @@ impl RunCore {
                 calls: IdMap::default(),
                 dropped: IdSet::default(),
                 known,
+                past,
                 outbox: Vec::new(),
                 now,
                 bodies: 0,
@@ -184,6 +188,7 @@ impl RunCore {
             digest,
         };
         let mut state = self.state();
+        state.past.make(id);
         let taken = state.calls.insert(
             id,
             Box::new(Waiting {
@@ -272,6 +277,20 @@ impl RunCore {
         self.state().outbox.push(draft);
     }
 
+    /// Says whether the run takes the new code of a patch, and puts that on record.
+    pub(crate) fn patched(&self, name: &str) -> bool {
+        let mut state = self.state();
+        match state.past.patch(name) {
+            Patch::Taken => true,
+            Patch::Untaken => false,
+            Patch::New => {
+                let marker = PatchMarker { name: name.into() };
+                state.outbox.push(Draft::of(&Event::PatchMarker(marker)));
+                true
+            }
+        }
+    }
+
     /// Shows the input of a call that was asked for it.
     pub(crate) fn show_input(&self, input: Bytes) {
         if let Some((_, answer)) = &mut self.state().evidence {
@@ -331,6 +350,11 @@ impl RunCore {
         named.collect()
     }
 
+    /// A recorded outcome is being delivered or passed over.
+    pub(crate) fn pass(&self, seq: u64) {
+        self.state().past.pass(seq);
+    }
+
     /// Says whether a call was made and dropped, and forgets that it was.
     pub(crate) fn take_dropped(&self, id: StepId) -> bool {
         self.state().dropped.remove(&id)
@@ -341,6 +365,9 @@ impl RunCore {
         let waker = {
             let mut state = self.state();
             state.now = time;
+            if state.phase != Phase::Replaying {
+                state.past.pass_all();
+            }
             match state.calls.get_mut(&id) {
                 Some(call) => {
                     call.delivered = Some(delivered);

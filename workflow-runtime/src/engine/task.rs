@@ -22,7 +22,7 @@ use crate::context::WorkflowMetadata;
 use crate::id_map::IdMap;
 use crate::ids::{DERIVATION_VERSION, RunId, StepId};
 use crate::journal::{AuditKey, Chain, Reader, RunStarted};
-use crate::replay::{Delivery, History, Known};
+use crate::replay::{Delivery, History, Known, Past};
 use crate::store::{
     BoxFuture, Creation, Epoch, ParkReason, Parking, RunHeader, RunState, StoreError,
 };
@@ -242,6 +242,7 @@ async fn claim(shared: Arc<Shared>, run: RunId, after_crash: bool) -> Result<Box
             chain,
             recorded: history.deliveries,
             known: history.known,
+            past: history.past,
             last_time: history.last_time,
             phase: Phase::Replaying,
             after_crash,
@@ -295,6 +296,7 @@ struct Begun {
     chain: Chain,
     recorded: VecDeque<Delivery>,
     known: IdMap<StepId, Known>,
+    past: Past,
     last_time: Timestamp,
     phase: Phase,
     after_crash: bool,
@@ -309,6 +311,7 @@ impl Begun {
             chain,
             recorded: VecDeque::new(),
             known: IdMap::default(),
+            past: Past::default(),
             last_time: created_at,
             phase: Phase::Live,
             after_crash: false,
@@ -341,6 +344,7 @@ impl Begun {
             identity,
             shared.services.clone(),
             self.known,
+            self.past,
             self.started_at,
             self.phase,
         );

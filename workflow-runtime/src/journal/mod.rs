@@ -17,7 +17,7 @@ use crate::store::{RunHeader, RunState};
 pub(crate) use chain::{AuditKey, Chain};
 pub(crate) use draft::{Draft, Effect, Source, StepCompletedParts};
 pub use record::{
-    AttemptFailed, Event, Outcome, Record, RunCompleted, RunFailed, RunRecovered, RunStarted,
+    AttemptFailed, Event, Outcome, PatchMarker, Record, RunCompleted, RunFailed, RunRecovered, RunStarted,
     StepCompleted, TimerFired, TimerSet,
 };
 

@@ -22,11 +22,12 @@ mod tag {
     pub(super) const TIMER_SET: u8 = 5;
     pub(super) const TIMER_FIRED: u8 = 6;
     pub(super) const RUN_RECOVERED: u8 = 11;
+    pub(super) const PATCH_MARKER: u8 = 16;
     pub(super) const RUN_COMPLETED: u8 = 20;
     pub(super) const RUN_FAILED: u8 = 21;
 
     /// Named here, written by later releases.
-    pub(super) const RESERVED: [(u8, &str); 13] = [
+    pub(super) const RESERVED: [(u8, &str); 12] = [
         (4, "step intent"),
         (7, "signal received"),
         (8, "child started"),
@@ -36,7 +37,6 @@ mod tag {
         (13, "run closing"),
         (14, "step abandoned"),
         (15, "checkpoint"),
-        (16, "patch marker"),
         (17, "stale outcome discarded"),
         (22, "run aborted"),
         (23, "run cancelled"),
@@ -73,6 +73,8 @@ pub enum Event {
     TimerFired(TimerFired),
     /// A process took the run over after another one had died with steps in flight.
     RunRecovered(RunRecovered),
+    /// The run took the new code of a patch.
+    PatchMarker(PatchMarker),
     /// The workflow returned a value.
     RunCompleted(RunCompleted),
     /// The workflow failed.
@@ -181,6 +183,13 @@ pub struct RunRecovered {
     pub in_flight: Vec<StepId>,
 }
 
+/// The run took the new code of a patch.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PatchMarker {
+    /// The patch.
+    pub name: Box<str>,
+}
+
 /// The workflow returned a value.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RunCompleted {
@@ -216,6 +225,7 @@ impl Event {
             Self::TimerSet(fields) => (tag::TIMER_SET, codec::encode(fields)),
             Self::TimerFired(fields) => (tag::TIMER_FIRED, codec::encode(fields)),
             Self::RunRecovered(fields) => (tag::RUN_RECOVERED, codec::encode(fields)),
+            Self::PatchMarker(fields) => (tag::PATCH_MARKER, codec::encode(fields)),
             Self::RunCompleted(fields) => (tag::RUN_COMPLETED, codec::encode(fields)),
             Self::RunFailed(fields) => (tag::RUN_FAILED, codec::encode(fields)),
         }
@@ -231,6 +241,7 @@ impl Event {
             tag::TIMER_SET => read("timer set", fields, Self::TimerSet),
             tag::TIMER_FIRED => read("timer fired", fields, Self::TimerFired),
             tag::RUN_RECOVERED => read("run recovered", fields, Self::RunRecovered),
+            tag::PATCH_MARKER => read("patch marker", fields, Self::PatchMarker),
             tag::RUN_COMPLETED => read("run completed", fields, Self::RunCompleted),
             tag::RUN_FAILED => read("run failed", fields, Self::RunFailed),
             tag => {

@@ -94,6 +94,7 @@ impl fmt::Display for Event {
                     .iter()
                     .try_for_each(|step| write!(f, " {step}"))
             }
+            Self::PatchMarker(patch) => write!(f, "◆ {:<16} {:?}", "took patch", patch.name),
             Self::RunCompleted(_) => write!(f, "■ completed"),
             Self::RunFailed(_) => write!(f, "■ failed"),
         }

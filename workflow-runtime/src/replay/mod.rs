@@ -6,6 +6,7 @@
 //! does what the verdict says.
 
 mod mismatch;
+mod past;
 
 use std::collections::VecDeque;
 use std::panic::Location;
@@ -19,6 +20,7 @@ use crate::ids::{CallKind, StepId};
 use crate::journal::{Event, Outcome, Record, RunStarted, StepCompleted};
 
 pub(crate) use mismatch::{Difference, Mismatch, compare_inputs};
+pub(crate) use past::{Past, Patch};
 
 /// A journal as replay needs it.
 #[derive(Debug)]
@@ -27,6 +29,7 @@ pub(crate) struct History {
     pub(crate) started_at: Timestamp,
     pub(crate) deliveries: VecDeque<Delivery>,
     pub(crate) known: IdMap<StepId, Known>,
+    pub(crate) past: Past,
     pub(crate) last_time: Timestamp,
     pub(crate) end: Option<End>,
 }
@@ -119,6 +122,7 @@ impl History {
             started_at: time,
             deliveries: VecDeque::new(),
             known: IdMap::default(),
+            past: Past::default(),
             last_time: time,
             end: None,
         };
@@ -140,6 +144,7 @@ impl History {
                     next_at: failed.next_at,
                 };
                 self.known.insert(failed.step, known);
+                self.past.add(failed.step, seq, false);
                 return;
             }
             Event::TimerSet(set) => {
@@ -147,6 +152,7 @@ impl History {
                     deadline: set.deadline,
                 };
                 self.known.insert(set.timer, known);
+                self.past.add(set.timer, seq, false);
                 return;
             }
             Event::RunCompleted(completed) => {
@@ -157,10 +163,21 @@ impl History {
                 self.end = Some(End::Failed(failed.failure));
                 return;
             }
-            Event::RunStarted(_) | Event::RunRecovered(_) => return,
+            Event::RunRecovered(recovered) => {
+                for call in recovered.in_flight {
+                    self.past.add(call, seq, false);
+                }
+                return;
+            }
+            Event::PatchMarker(patch) => {
+                self.past.add_patch(patch.name);
+                return;
+            }
+            Event::RunStarted(_) => return,
         };
         let delivery = Delivery { seq, time, what };
         self.known.remove(&delivery.id());
+        self.past.add(delivery.id(), seq, true);
         self.deliveries.push_back(delivery);
     }
 }

@@ -17,6 +17,7 @@ impl Driver {
             return Next::Again;
         };
         let id = delivery.id();
+        self.core.pass(delivery.seq);
         let waiting = self.core.waiting(id);
         let dropped = waiting.is_none() && self.core.take_dropped(id);
         match judge(&delivery.what, waiting.as_ref(), dropped) {

@@ -1,0 +1,88 @@
+//! How far a run's code got before: which calls the journal knows, which patches it took.
+//!
+//! Owns the question "does recorded history go on behind this place of the code?", which is what a
+//! patch is decided by, and the answer to it for every later replay. It never delivers anything.
+
+use std::collections::BTreeMap;
+
+use crate::id_map::IdMap;
+use crate::ids::StepId;
+
+/// What the journal knows of the way that the code took.
+#[derive(Debug, Default)]
+pub(crate) struct Past {
+    /// Calls that the journal knows and that this replay has not made yet.
+    unmade: IdMap<StepId, Unmade>,
+    /// The newest record that was delivered.
+    passed: Option<u64>,
+    /// Patches that were decided: by a marker in the journal, or when the code asked.
+    patches: BTreeMap<Box<str>, bool>,
+}
+
+/// A call that the journal knows and that was not made yet.
+#[derive(Debug, Clone, Copy)]
+struct Unmade {
+    /// Its newest record.
+    seq: u64,
+    /// It has an outcome.
+    has_outcome: bool,
+}
+
+/// What a patch comes out as.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Patch {
+    /// The run takes the new way, and its journal says so.
+    Taken,
+    /// The run takes the new way from now on: that has to go into its journal.
+    New,
+    /// The run went past this place before there was a patch.
+    Untaken,
+}
+
+impl Past {
+    /// A record says that a call was made.
+    pub(super) fn add(&mut self, call: StepId, seq: u64, has_outcome: bool) {
+        let known = self.unmade.entry(call).or_insert(Unmade { seq, has_outcome });
+        known.seq = seq;
+        known.has_outcome |= has_outcome;
+    }
+
+    /// A marker says that a patch was taken.
+    pub(super) fn add_patch(&mut self, name: Box<str>) {
+        self.patches.insert(name, true);
+    }
+
+    /// The code makes a call. Says whether the journal has an outcome for it.
+    pub(crate) fn make(&mut self, call: StepId) -> bool {
+        let known = self.unmade.remove(&call);
+        known.is_some_and(|known| known.has_outcome)
+    }
+
+    /// A record was delivered, or passed over because nobody wants it.
+    pub(crate) fn pass(&mut self, seq: u64) {
+        self.passed = self.passed.max(Some(seq));
+    }
+
+    /// An outcome was delivered that is newer than all of these records.
+    pub(crate) fn pass_all(&mut self) {
+        if self.passed != Some(u64::MAX) {
+            self.pass(u64::MAX);
+            self.unmade = IdMap::default();
+        }
+    }
+
+    /// Decides a patch, once for all: true unless recorded history goes on behind this place.
+    ///
+    /// It does if a record that is newer than the last delivered one is of a call that the code has
+    /// not made by now. Outcomes of calls that were made before do not count: they would be there
+    /// as well if the code had come here for the first time when the process died. So a marker that
+    /// was lost in a crash, and everything behind it with it, comes out the same again.
+    pub(crate) fn patch(&mut self, name: &str) -> Patch {
+        if let Some(taken) = self.patches.get(name) {
+            return if *taken { Patch::Taken } else { Patch::Untaken };
+        }
+        let goes_on = self.unmade.values().any(|call| Some(call.seq) > self.passed);
+        self.patches.insert(name.into(), !goes_on);
+        if goes_on { Patch::Untaken } else { Patch::New }
+    }
+}
