@@ -23,3 +23,4 @@ mod stopping;
 mod timers;
 mod unfit;
 mod unpolled;
+mod versions;
