@@ -21,6 +21,7 @@ mod starting;
 mod steps;
 mod stopping;
 mod timers;
+mod tolerant;
 mod unfit;
 mod unpolled;
 mod versions;

@@ -346,7 +346,10 @@ async fn patched_and_otherwise_changed() -> Result<u32> {
     let (left, right) = join!(
         async {
             act("left").await?;
-            assert!(patched("way"), "what is left belongs to a call that was made");
+            assert!(
+                patched("way"),
+                "what is left belongs to a call that was made"
+            );
             new_way().await
         },
         async { act("something else").await }

@@ -8,8 +8,8 @@ use std::future::Future;
 pub use crate::call::args::{Journaled, StepArg, StepArgs, WorkflowArgs};
 pub use crate::call::returns::{PlainReturn, Probe, ResultParts, Returns};
 pub use crate::call::{
-    Attempt, Step, StepCall, StepDefinition, Workflow, WorkflowCall, WorkflowDefinition, blocking,
-    step_call,
+    Attempt, CodeChanges, Step, StepCall, StepDefinition, Workflow, WorkflowCall,
+    WorkflowDefinition, blocking, step_call,
 };
 pub use crate::context::{ClosureScoped, Scoped};
 pub use crate::engine::resources::MissingResource;

@@ -45,6 +45,15 @@ pub struct StepDefinition {
     pub line: u32,
 }
 
+/// What a replay makes of code that has changed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum CodeChanges {
+    /// Code that does not fit the journal is parked.
+    Strict,
+    /// Calls that the journal does not know run as inserted steps.
+    Tolerant,
+}
+
 /// What the macro knows of a workflow.
 #[derive(Debug)]
 pub struct WorkflowDefinition {
@@ -52,6 +61,8 @@ pub struct WorkflowDefinition {
     pub name: &'static str,
     /// The version that new runs are recorded with.
     pub version: u32,
+    /// `changes`: what a replay makes of calls that the journal does not know.
+    pub changes: CodeChanges,
     /// Names of the arguments, in order.
     pub args: &'static [&'static str],
     /// Where the workflow is defined.

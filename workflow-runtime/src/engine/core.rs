@@ -81,6 +81,8 @@ struct Waiting {
     delivered: Option<Delivered>,
     /// The outcome was handed in and is on its way to the journal.
     handed_in: bool,
+    /// The journal has its outcome: it waits for that, whatever the phase.
+    recorded: bool,
     /// The waker of the attempt that runs.
     body: Option<Arc<CallWaker>>,
 }
@@ -188,7 +190,7 @@ impl RunCore {
             digest,
         };
         let mut state = self.state();
-        state.past.make(id);
+        let recorded = state.past.make(id);
         let taken = state.calls.insert(
             id,
             Box::new(Waiting {
@@ -196,6 +198,7 @@ impl RunCore {
                 waker: waker.clone(),
                 delivered: None,
                 handed_in: false,
+                recorded,
                 body: None,
             }),
         );
@@ -225,13 +228,13 @@ impl RunCore {
         if call.handed_in || state.trouble.is_some() {
             return Turn::Wait { show_input: false };
         }
+        if call.recorded || state.phase == Phase::Replaying {
+            let show_input = matches!(state.evidence, Some((asked, None)) if asked == id);
+            return Turn::Wait { show_input };
+        }
         match state.phase {
-            Phase::Replaying => {
-                let show_input = matches!(state.evidence, Some((asked, None)) if asked == id);
-                Turn::Wait { show_input }
-            }
             Phase::Live => Turn::Run(state.known.remove(&id)),
-            Phase::Closing => Turn::Run(None),
+            Phase::Replaying | Phase::Closing => Turn::Run(None),
         }
     }
 
@@ -311,7 +314,7 @@ impl RunCore {
         };
         // Live, an outcome can only come if it was handed in already. In replay any recorded
         // one can: that the call was dropped is itself part of the replay.
-        if call.handed_in || state.phase == Phase::Replaying {
+        if call.handed_in || call.recorded || state.phase == Phase::Replaying {
             state.dropped.insert(id);
         }
     }
@@ -364,7 +367,8 @@ impl RunCore {
     pub(crate) fn deliver(&self, id: StepId, time: Timestamp, delivered: Delivered) -> bool {
         let waker = {
             let mut state = self.state();
-            state.now = time;
+            // In tolerant replay an older outcome can follow a newer one; time goes on all the same.
+            state.now = state.now.max(time);
             if state.phase != Phase::Replaying {
                 state.past.pass_all();
             }

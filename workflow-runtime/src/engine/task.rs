@@ -17,6 +17,7 @@ use super::progress::Progress;
 use super::start::Prepared;
 use super::writer::Writer;
 use super::{EngineError, RunEntry, Shared};
+use crate::call::CodeChanges;
 use crate::clock::Timestamp;
 use crate::context::WorkflowMetadata;
 use crate::id_map::IdMap;
@@ -320,17 +321,18 @@ impl Begun {
 
     fn into_driver(self, shared: &Arc<Shared>, entry: &RunEntry) -> Result<Driver, Obstacle> {
         let started = self.started;
-        let make = shared
+        let registered = shared
             .registry
             .find(&started.workflow, started.version)
             .ok_or_else(|| {
                 let report = shared.registry.missing(&started.workflow, started.version);
                 Obstacle::new(ParkReason::Unregistered, report)
             })?;
-        let workflow = make(&shared.services.payloads, &started.input).map_err(|problem| {
-            let what = format!("the recorded input of `{}`", started.workflow);
-            Obstacle::unreadable(&what, &problem)
-        })?;
+        let workflow =
+            (registered.make)(&shared.services.payloads, &started.input).map_err(|problem| {
+                let what = format!("the recorded input of `{}`", started.workflow);
+                Obstacle::unreadable(&what, &problem)
+            })?;
         let identity = WorkflowMetadata {
             run_id: self.chain.run(),
             workflow_name: (*started.workflow).into(),
@@ -339,12 +341,16 @@ impl Begun {
             key: started.key.as_deref().map(Into::into),
             run_started_at: self.started_at.into(),
         };
+        let mut past = self.past;
+        if registered.changes == CodeChanges::Tolerant {
+            past.tolerate();
+        }
         // `now()` is the time of the last delivery, and the start is the first one.
         let core = RunCore::new(
             identity,
             shared.services.clone(),
             self.known,
-            self.past,
+            past,
             self.started_at,
             self.phase,
         );
@@ -365,6 +371,7 @@ impl Begun {
             workflow,
             writer,
             self.recorded,
+            registered.changes,
             self.after_crash,
         ))
     }

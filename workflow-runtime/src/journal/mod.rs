@@ -17,8 +17,8 @@ use crate::store::{RunHeader, RunState};
 pub(crate) use chain::{AuditKey, Chain};
 pub(crate) use draft::{Draft, Effect, Source, StepCompletedParts};
 pub use record::{
-    AttemptFailed, Event, Outcome, PatchMarker, Record, RunCompleted, RunFailed, RunRecovered, RunStarted,
-    StepCompleted, TimerFired, TimerSet,
+    AttemptFailed, Event, Outcome, PatchMarker, Record, RunCompleted, RunFailed, RunRecovered,
+    RunStarted, StepCompleted, TimerFired, TimerSet,
 };
 
 /// Says which record of which run cannot be trusted or read, and why.

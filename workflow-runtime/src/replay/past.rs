@@ -13,6 +13,8 @@ use crate::ids::StepId;
 pub(crate) struct Past {
     /// Calls that the journal knows and that this replay has not made yet.
     unmade: IdMap<StepId, Unmade>,
+    /// Outcomes may be delivered in another order than that of the journal.
+    tolerant: bool,
     /// The newest record that was delivered.
     passed: Option<u64>,
     /// Patches that were decided: by a marker in the journal, or when the code asked.
@@ -40,9 +42,17 @@ pub(crate) enum Patch {
 }
 
 impl Past {
+    /// Outcomes may be delivered in another order than that of the journal.
+    pub(crate) fn tolerate(&mut self) {
+        self.tolerant = true;
+    }
+
     /// A record says that a call was made.
     pub(super) fn add(&mut self, call: StepId, seq: u64, has_outcome: bool) {
-        let known = self.unmade.entry(call).or_insert(Unmade { seq, has_outcome });
+        let known = self
+            .unmade
+            .entry(call)
+            .or_insert(Unmade { seq, has_outcome });
         known.seq = seq;
         known.has_outcome |= has_outcome;
     }
@@ -65,8 +75,8 @@ impl Past {
 
     /// An outcome was delivered that is newer than all of these records.
     pub(crate) fn pass_all(&mut self) {
-        if self.passed != Some(u64::MAX) {
-            self.pass(u64::MAX);
+        self.pass(u64::MAX);
+        if !self.tolerant && !self.unmade.is_empty() {
             self.unmade = IdMap::default();
         }
     }
@@ -76,12 +86,14 @@ impl Past {
     /// It does if a record that is newer than the last delivered one is of a call that the code has
     /// not made by now. Outcomes of calls that were made before do not count: they would be there
     /// as well if the code had come here for the first time when the process died. So a marker that
-    /// was lost in a crash, and everything behind it with it, comes out the same again.
+    /// was lost in a crash, and everything behind it with it, comes out the same again. In tolerant
+    /// replay the order of delivery says nothing, so any record of a call that was not made counts.
     pub(crate) fn patch(&mut self, name: &str) -> Patch {
         if let Some(taken) = self.patches.get(name) {
             return if *taken { Patch::Taken } else { Patch::Untaken };
         }
-        let goes_on = self.unmade.values().any(|call| Some(call.seq) > self.passed);
+        let mut unmade = self.unmade.values();
+        let goes_on = unmade.any(|call| self.tolerant || Some(call.seq) > self.passed);
         self.patches.insert(name.into(), !goes_on);
         if goes_on { Patch::Untaken } else { Patch::New }
     }

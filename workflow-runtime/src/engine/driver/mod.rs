@@ -8,6 +8,7 @@
 
 mod permit;
 mod replaying;
+mod tolerant;
 
 use std::borrow::Cow;
 use std::collections::VecDeque;
@@ -25,6 +26,7 @@ use super::registry::WorkflowFuture;
 use super::timers::Deadline;
 use super::warnings::Warning;
 use super::writer::{Commit, Writer};
+use crate::call::CodeChanges;
 use crate::call::outcome::panic_message;
 use crate::clock::{Timestamp, wall_clock};
 use crate::context::{Ambient, Scope, enter};
@@ -72,6 +74,7 @@ pub(crate) struct Driver {
     stage: Stage,
     /// Recorded outcomes that are left.
     recorded: VecDeque<Delivery>,
+    changes: CodeChanges,
     replayed: u64,
     /// Appends that are not acknowledged yet, in order.
     commits: VecDeque<Commit>,
@@ -104,6 +107,7 @@ impl Driver {
         workflow: WorkflowFuture,
         writer: Writer,
         recorded: VecDeque<Delivery>,
+        changes: CodeChanges,
         after_crash: bool,
     ) -> Self {
         let root = Scope::root(core.clone());
@@ -128,6 +132,7 @@ impl Driver {
             writer,
             stage,
             recorded,
+            changes,
             replayed: 0,
             commits: VecDeque::new(),
             durable: VecDeque::new(),
@@ -247,16 +252,24 @@ impl Driver {
                 Next::Again
             }
             Stage::Recovering | Stage::Ending => Next::Wait,
-            Stage::Live => match self.durable.pop_front() {
-                Some((id, time)) => {
-                    self.core.deliver(id, time, Delivered::Durable);
-                    Next::Again
-                }
-                None => {
-                    self.note_idleness();
-                    Next::Wait
-                }
-            },
+            Stage::Live => self.deliver_next(),
+        }
+    }
+
+    /// Delivers the next outcome of a live run; recorded ones, that only tolerant replay leaves, first.
+    fn deliver_next(&mut self) -> Next {
+        if let Some(next) = self.deliver_waiting() {
+            return next;
+        }
+        match self.durable.pop_front() {
+            Some((id, time)) => {
+                self.core.deliver(id, time, Delivered::Durable);
+                Next::Again
+            }
+            None => {
+                self.note_idleness();
+                Next::Wait
+            }
         }
     }
 
@@ -269,10 +282,12 @@ impl Driver {
             let end = self.end.take().expect("the stage says that it ended");
             return Next::Exit(Exit::Ended(end));
         }
-        while let Some(left) = self.recorded.pop_front() {
-            if !self.core.take_dropped(left.id()) {
-                return Next::Exit(self.diverged(&left, true, Vec::new()));
-            }
+        self.recorded
+            .retain(|left| !self.core.take_dropped(left.id()));
+        if self.is_tolerant() {
+            self.report_left(true);
+        } else if let Some(left) = self.recorded.pop_front() {
+            return Next::Exit(self.diverged(&left, true, Vec::new()));
         }
         self.stage = Stage::Ending;
         let end = self.end.take();
@@ -283,7 +298,10 @@ impl Driver {
 
     /// The engine is stopping: leave once what began has been journaled.
     fn close(&mut self) -> Next {
-        if let Some((id, time)) = self.durable.pop_front() {
+        // With recorded outcomes left, the order of delivery is for the next process to keep.
+        if self.recorded.is_empty()
+            && let Some((id, time)) = self.durable.pop_front()
+        {
             self.core.deliver(id, time, Delivered::Durable);
             return Next::Again;
         }
