@@ -17,6 +17,7 @@ mod payloads;
 mod random_programs;
 mod reading;
 mod resumed;
+mod retrying;
 mod starting;
 mod steps;
 mod stopping;

@@ -2,7 +2,8 @@
 //!
 //! The files in the order a run goes through them: `builder` opens an engine, `start` begins a run,
 //! `task` claims, replays and drives it, `driver` holds the loop, `core` is what driver and calls
-//! share, `writer` appends to the journal; `handle` waits for the end, `inspect` reads. Around
+//! share, `writer` appends to the journal; `handle` waits for the end, `retry` takes a failed run up
+//! again, `inspect` reads. Around
 //! them: `registry`, `resources`, `timers`, `signal`, `warnings`, `shutdown`.
 
 mod builder;
@@ -15,6 +16,7 @@ pub(crate) mod obstacle;
 mod progress;
 mod registry;
 pub(crate) mod resources;
+mod retry;
 mod shutdown;
 pub(crate) mod signal;
 mod start;

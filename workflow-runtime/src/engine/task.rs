@@ -134,7 +134,11 @@ pub(super) async fn resume(shared: &Arc<Shared>, run: RunId) -> Result<(), Engin
 
 /// Drives a stored run in a task of its own, unless it is in memory already: then that is
 /// returned.
-fn take_up(shared: &Arc<Shared>, run: RunId, after_crash: bool) -> Option<Arc<RunEntry>> {
+pub(super) fn take_up(
+    shared: &Arc<Shared>,
+    run: RunId,
+    after_crash: bool,
+) -> Option<Arc<RunEntry>> {
     let entry = RunEntry::new(Progress::Active);
     {
         let mut runs = shared.runs();
@@ -236,18 +240,10 @@ async fn claim(shared: Arc<Shared>, run: RunId, after_crash: bool) -> Result<Box
     }
     let read = read_history(run, shared.audit_key.clone(), &claim.frames);
     match read {
-        Ok((history, chain)) => Ok(Box::new(Begun {
-            started: history.started,
-            started_at: history.started_at,
-            epoch: claim.epoch,
-            chain,
-            recorded: history.deliveries,
-            known: history.known,
-            past: history.past,
-            last_time: history.last_time,
-            phase: Phase::Replaying,
-            after_crash,
-        })),
+        Ok((history, chain)) => {
+            let begun = Begun::again(history, claim.epoch, chain, after_crash);
+            Ok(Box::new(begun))
+        }
         Err(obstacle) => {
             let parking = obstacle.into_parking(&shared.services.payloads);
             Err(park(shared, run, claim.epoch, parking).await)
@@ -290,7 +286,7 @@ fn read_history(
 }
 
 /// A run that is owned and ready to be driven.
-struct Begun {
+pub(super) struct Begun {
     started: RunStarted,
     started_at: Timestamp,
     epoch: Epoch,
@@ -319,7 +315,27 @@ impl Begun {
         }
     }
 
-    fn into_driver(self, shared: &Arc<Shared>, entry: &RunEntry) -> Result<Driver, Obstacle> {
+    /// A run that goes on from its history.
+    pub(super) fn again(history: History, epoch: Epoch, chain: Chain, after_crash: bool) -> Self {
+        Self {
+            started: history.started,
+            started_at: history.started_at,
+            epoch,
+            chain,
+            recorded: history.deliveries,
+            known: history.known,
+            past: history.past,
+            last_time: history.last_time,
+            phase: Phase::Replaying,
+            after_crash,
+        }
+    }
+
+    pub(super) fn into_driver(
+        self,
+        shared: &Arc<Shared>,
+        entry: &RunEntry,
+    ) -> Result<Driver, Obstacle> {
         let started = self.started;
         let registered = shared
             .registry

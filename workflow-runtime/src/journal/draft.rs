@@ -79,6 +79,7 @@ impl Draft {
             Event::RunStarted(_)
             | Event::AttemptFailed(_)
             | Event::TimerSet(_)
+            | Event::RunReopened(_)
             | Event::PatchMarker(_)
             | Event::RunRecovered(_) => Effect::Nothing,
         };

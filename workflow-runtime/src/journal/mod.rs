@@ -18,7 +18,7 @@ pub(crate) use chain::{AuditKey, Chain};
 pub(crate) use draft::{Draft, Effect, Source, StepCompletedParts};
 pub use record::{
     AttemptFailed, Event, Outcome, PatchMarker, Record, RunCompleted, RunFailed, RunRecovered,
-    RunStarted, StepCompleted, TimerFired, TimerSet,
+    RunReopened, RunStarted, StepCompleted, TimerFired, TimerSet,
 };
 
 /// Says which record of which run cannot be trusted or read, and why.

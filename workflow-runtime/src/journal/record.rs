@@ -22,18 +22,18 @@ mod tag {
     pub(super) const TIMER_SET: u8 = 5;
     pub(super) const TIMER_FIRED: u8 = 6;
     pub(super) const RUN_RECOVERED: u8 = 11;
+    pub(super) const RUN_REOPENED: u8 = 12;
     pub(super) const PATCH_MARKER: u8 = 16;
     pub(super) const RUN_COMPLETED: u8 = 20;
     pub(super) const RUN_FAILED: u8 = 21;
 
     /// Named here, written by later releases.
-    pub(super) const RESERVED: [(u8, &str); 12] = [
+    pub(super) const RESERVED: [(u8, &str); 11] = [
         (4, "step intent"),
         (7, "signal received"),
         (8, "child started"),
         (9, "child finished"),
         (10, "cancel requested"),
-        (12, "run reopened"),
         (13, "run closing"),
         (14, "step abandoned"),
         (15, "checkpoint"),
@@ -73,6 +73,8 @@ pub enum Event {
     TimerFired(TimerFired),
     /// A process took the run over after another one had died with steps in flight.
     RunRecovered(RunRecovered),
+    /// A failed run was taken up again.
+    RunReopened(RunReopened),
     /// The run took the new code of a patch.
     PatchMarker(PatchMarker),
     /// The workflow returned a value.
@@ -183,6 +185,13 @@ pub struct RunRecovered {
     pub in_flight: Vec<StepId>,
 }
 
+/// A failed run was taken up again.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RunReopened {
+    /// The records that no longer count, by their sequence numbers: failed outcomes, and the end.
+    pub voided: Vec<u64>,
+}
+
 /// The run took the new code of a patch.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PatchMarker {
@@ -225,6 +234,7 @@ impl Event {
             Self::TimerSet(fields) => (tag::TIMER_SET, codec::encode(fields)),
             Self::TimerFired(fields) => (tag::TIMER_FIRED, codec::encode(fields)),
             Self::RunRecovered(fields) => (tag::RUN_RECOVERED, codec::encode(fields)),
+            Self::RunReopened(fields) => (tag::RUN_REOPENED, codec::encode(fields)),
             Self::PatchMarker(fields) => (tag::PATCH_MARKER, codec::encode(fields)),
             Self::RunCompleted(fields) => (tag::RUN_COMPLETED, codec::encode(fields)),
             Self::RunFailed(fields) => (tag::RUN_FAILED, codec::encode(fields)),
@@ -241,6 +251,7 @@ impl Event {
             tag::TIMER_SET => read("timer set", fields, Self::TimerSet),
             tag::TIMER_FIRED => read("timer fired", fields, Self::TimerFired),
             tag::RUN_RECOVERED => read("run recovered", fields, Self::RunRecovered),
+            tag::RUN_REOPENED => read("run reopened", fields, Self::RunReopened),
             tag::PATCH_MARKER => read("patch marker", fields, Self::PatchMarker),
             tag::RUN_COMPLETED => read("run completed", fields, Self::RunCompleted),
             tag::RUN_FAILED => read("run failed", fields, Self::RunFailed),

@@ -94,6 +94,11 @@ impl fmt::Display for Event {
                     .iter()
                     .try_for_each(|step| write!(f, " {step}"))
             }
+            Self::RunReopened(reopened) => {
+                write!(f, "↺ {:<16} no longer count:", "tried again")?;
+                let mut voided = reopened.voided.iter();
+                voided.try_for_each(|seq| write!(f, " {seq}"))
+            }
             Self::PatchMarker(patch) => write!(f, "◆ {:<16} {:?}", "took patch", patch.name),
             Self::RunCompleted(_) => write!(f, "■ completed"),
             Self::RunFailed(_) => write!(f, "■ failed"),

@@ -169,6 +169,10 @@ impl History {
                 }
                 return;
             }
+            Event::RunReopened(reopened) => {
+                self.void(&reopened.voided);
+                return;
+            }
             Event::PatchMarker(patch) => {
                 self.past.add_patch(patch.name);
                 return;
@@ -179,6 +183,21 @@ impl History {
         self.known.remove(&delivery.id());
         self.past.add(delivery.id(), seq, true);
         self.deliveries.push_back(delivery);
+    }
+}
+
+impl History {
+    /// Takes records out that no longer count. Attempts at what they were the outcomes of begin anew.
+    fn void(&mut self, voided: &[u64]) {
+        let past = &mut self.past;
+        self.deliveries.retain(|delivery| {
+            let counts = !voided.contains(&delivery.seq);
+            if !counts {
+                past.forget(delivery.id());
+            }
+            counts
+        });
+        self.end = None;
     }
 }
 

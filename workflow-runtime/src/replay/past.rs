@@ -57,6 +57,11 @@ impl Past {
         known.has_outcome |= has_outcome;
     }
 
+    /// A call is to be made as if it had never been.
+    pub(super) fn forget(&mut self, call: StepId) {
+        self.unmade.remove(&call);
+    }
+
     /// A marker says that a patch was taken.
     pub(super) fn add_patch(&mut self, name: Box<str>) {
         self.patches.insert(name, true);

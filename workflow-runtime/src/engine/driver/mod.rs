@@ -7,6 +7,7 @@
 //! fits (that is `replay`) and never runs a body itself (calls do, while they are polled).
 
 mod permit;
+mod probe;
 mod replaying;
 mod tolerant;
 
@@ -85,6 +86,8 @@ pub(crate) struct Driver {
     end: Option<End>,
     /// Steps may have been in flight when the last process died.
     after_crash: bool,
+    /// Nothing but a replay is wanted.
+    probing: bool,
     permit: Permit,
     started: bool,
     warned_idle: bool,
@@ -139,6 +142,7 @@ impl Driver {
             drafts: Vec::new(),
             end: None,
             after_crash,
+            probing: false,
             permit: Permit::Released,
             started: false,
             warned_idle: false,
@@ -317,6 +321,9 @@ impl Driver {
     }
 
     fn warn(&self, message: impl Into<Cow<'static, str>>) {
+        if self.probing {
+            return;
+        }
         let identity = self.core.identity();
         self.core.services.warnings.push(Warning {
             run: identity.run_id,
