@@ -460,7 +460,8 @@ async fn a_run_that_is_still_leaving_memory_is_driven_again() {
         }
         scene.store.release();
     };
-    let (retried, ()) = join!(engine.retry(run.id()), releasing);
+    // In this order the retry goes on before the task of the failed run does.
+    let ((), retried) = join!(releasing, engine.retry(run.id()));
     retried.expect("is retried");
     let result = tokio::time::timeout(Duration::from_secs(5), run.result()).await;
     assert!(result.expect("somebody drives it").is_ok());
