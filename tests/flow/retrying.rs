@@ -441,17 +441,11 @@ async fn a_run_that_is_still_leaving_memory_is_driven_again() {
     let scene = Scene::new();
     let engine = scene.open::<order>().await;
     let run = engine.start(order()).await.expect("starts");
-    // Its end is in the store, and its task has not been told.
-    loop {
-        scene.store.hold();
-        for _ in 0..20 {
-            tokio::task::yield_now().await;
-        }
-        if run.status().await.expect("reads") == RunStatus::Failed {
-            break;
-        }
+    // One write at a time, until its end is in the store and its task has not been told.
+    while run.status().await.expect("reads") != RunStatus::Failed {
         scene.store.release();
-        tokio::time::sleep(Duration::from_millis(1)).await;
+        scene.store.hold();
+        tokio::time::sleep(Duration::from_millis(3)).await;
     }
     scene.world.mend();
     let releasing = async {
