@@ -7,6 +7,7 @@ mod crash_everywhere;
 mod divergence;
 mod durable;
 mod engine;
+mod forking;
 mod identity;
 mod inputs;
 mod keys;

@@ -20,11 +20,13 @@ use crate::error::Error;
 use crate::id_map::{IdMap, IdSet};
 use crate::ids::{CallKind, RunId, StepId};
 use crate::journal::{Draft, Event, Outcome, PatchMarker};
-use crate::replay::{Known, Past, Patch, WaitingCall};
+use crate::replay::{Fork, Known, Past, Patch, WaitingCall};
 
 /// Shared between the driver of one run and the calls inside it.
 pub(crate) struct RunCore {
     identity: WorkflowMetadata,
+    /// The runs that this one was forked from, the oldest first.
+    forks: Vec<Fork>,
     pub(crate) services: Arc<Services>,
     pub(crate) signal: Arc<RunSignal>,
     state: Mutex<State>,
@@ -111,12 +113,13 @@ impl RunCore {
         identity: WorkflowMetadata,
         services: Arc<Services>,
         known: IdMap<StepId, Known>,
-        past: Past,
+        mut past: Past,
         now: Timestamp,
         phase: Phase,
     ) -> Arc<Self> {
         Arc::new(Self {
             identity,
+            forks: past.take_forks(),
             services,
             signal: Arc::default(),
             state: Mutex::new(State {
@@ -148,7 +151,31 @@ impl RunCore {
     }
 
     pub(crate) fn metadata(&self) -> WorkflowMetadata {
-        self.identity.clone()
+        WorkflowMetadata {
+            run_id: self.ambient_run(),
+            ..self.identity.clone()
+        }
+    }
+
+    /// The run that the workflow's code believes to be: in a fork, the one that was forked until what
+    /// was copied from it is used up.
+    pub(crate) fn ambient_run(&self) -> RunId {
+        if self.forks.is_empty() {
+            return self.run();
+        }
+        let passed = self.state().past.passed();
+        let origin = self.forks.iter().find(|fork| passed < fork.until);
+        origin.map_or(self.run(), |fork| fork.origin)
+    }
+
+    /// Makes the id of a call. In a fork, calls that the copied records know keep their ids; all
+    /// others are this run's own, so that what runs again is new to the outside world.
+    pub(crate) fn call_id(&self, derive: impl Fn(RunId) -> StepId) -> StepId {
+        let copied = self.forks.iter().find_map(|fork| {
+            let id = derive(fork.origin);
+            fork.shared.contains(&id).then_some(id)
+        });
+        copied.unwrap_or_else(|| derive(self.run()))
     }
 
     /// Says whether the workflow's code does what it did before.

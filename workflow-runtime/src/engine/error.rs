@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use super::fork::ForkPoint;
 use crate::clock::Timestamp;
 use crate::digest::Digest;
 use crate::error::Error;
@@ -87,6 +88,16 @@ pub enum EngineError {
         run: RunId,
         /// What does not fit.
         report: Box<str>,
+    },
+    /// The run cannot be forked there.
+    #[error("{run} cannot be forked at {at}: {problem}")]
+    NoForkPoint {
+        /// The run.
+        run: RunId,
+        /// Where it was to be forked.
+        at: ForkPoint,
+        /// Why not, and where else.
+        problem: String,
     },
     /// The run belongs to another workflow.
     #[error("{run} is a run of `{found}`, not of `{asked}`")]

@@ -5,7 +5,7 @@ use std::marker::PhantomData;
 use std::sync::{Arc, Weak};
 
 use super::progress::Progress;
-use super::{EngineError, RunEntry, RunError, Services, Shared, inspect, retry};
+use super::{EngineError, Fork, RunEntry, RunError, Services, Shared, inspect, retry};
 use crate::call::Workflow;
 use crate::call::returns::Decoded;
 use crate::error::Error;
@@ -165,6 +165,13 @@ impl<W: Workflow> RunHandle<W> {
     /// As [`Engine::retry`](super::Engine::retry).
     pub async fn retry(&self) -> Result<(), EngineError> {
         retry::retry(&self.shared()?, self.run).await
+    }
+
+    /// Makes a new run that shares this one's history up to a step; see
+    /// [`Engine::fork`](super::Engine::fork).
+    pub fn fork(&self) -> Fork<Self> {
+        let make = |shared: &Arc<Shared>, run| Self::new(shared, run, shared.entry(run));
+        Fork::new(self.shared.clone(), self.run, make)
     }
 
     /// How the store says that the run ended, if it can be asked.

@@ -3,13 +3,14 @@
 //! The files in the order a run goes through them: `builder` opens an engine, `start` begins a run,
 //! `task` claims, replays and drives it, `driver` holds the loop, `core` is what driver and calls
 //! share, `writer` appends to the journal; `handle` waits for the end, `retry` takes a failed run up
-//! again, `inspect` reads. Around
+//! again, `fork` makes another run of its beginning, `inspect` reads. Around
 //! them: `registry`, `resources`, `timers`, `signal`, `warnings`, `shutdown`.
 
 mod builder;
 pub(crate) mod core;
 mod driver;
 mod error;
+mod fork;
 mod handle;
 mod inspect;
 pub(crate) mod obstacle;
@@ -43,6 +44,7 @@ use crate::store::{Durability, Store};
 
 pub use builder::EngineBuilder;
 pub use error::{EngineError, RunError};
+pub use fork::{Fork, ForkPoint};
 pub use handle::{RunHandle, RunStatus};
 pub use inspect::{ParseCursorError, RunCursor, Runs, RunsPage, Verification};
 pub use shutdown::Shutdown;

@@ -105,6 +105,7 @@ impl<W: Workflow> Start<W> {
         let new = NewRun {
             header,
             first,
+            rest: Vec::new(),
             durability: Durability::Synced, // whoever was told of a start relies on it
         };
         Ok(Prepared {

@@ -81,6 +81,7 @@ impl Draft {
             | Event::TimerSet(_)
             | Event::RunReopened(_)
             | Event::PatchMarker(_)
+            | Event::RunForked(_)
             | Event::RunRecovered(_) => Effect::Nothing,
         };
         let (tag, fields) = event.encode_fields();

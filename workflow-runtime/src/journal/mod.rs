@@ -17,8 +17,8 @@ use crate::store::{RunHeader, RunState};
 pub(crate) use chain::{AuditKey, Chain};
 pub(crate) use draft::{Draft, Effect, Source, StepCompletedParts};
 pub use record::{
-    AttemptFailed, Event, Outcome, PatchMarker, Record, RunCompleted, RunFailed, RunRecovered,
-    RunReopened, RunStarted, StepCompleted, TimerFired, TimerSet,
+    AttemptFailed, Event, Outcome, PatchMarker, Record, RunCompleted, RunFailed, RunForked,
+    RunRecovered, RunReopened, RunStarted, StepCompleted, TimerFired, TimerSet,
 };
 
 /// Says which record of which run cannot be trusted or read, and why.
@@ -74,7 +74,7 @@ pub(crate) fn check_ends(header: &RunHeader, records: &[Record]) -> Result<(), J
     let first = records.first().map(|record| &record.event);
     let last = records.last().map(|record| &record.event);
     let has_ended = matches!(header.state, RunState::Ended(_));
-    let ends = matches!(last, Some(Event::RunCompleted(_) | Event::RunFailed(_)));
+    let ends = last.is_some_and(Event::is_end);
     let problem = if !matches!(first, Some(Event::RunStarted(_))) {
         "record 0 is not the start of the run".to_owned()
     } else if has_ended && !ends {

@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use crate::clock::Timestamp;
 use crate::codec;
 use crate::digest::{Digest, InputDigest};
-use crate::ids::StepId;
+use crate::ids::{RunId, StepId};
 
 /// The numbers of the record kinds. What a later release will write is reserved here, so
 /// that no number is ever used twice.
@@ -24,6 +24,7 @@ mod tag {
     pub(super) const RUN_RECOVERED: u8 = 11;
     pub(super) const RUN_REOPENED: u8 = 12;
     pub(super) const PATCH_MARKER: u8 = 16;
+    pub(super) const RUN_FORKED: u8 = 18;
     pub(super) const RUN_COMPLETED: u8 = 20;
     pub(super) const RUN_FAILED: u8 = 21;
 
@@ -77,6 +78,8 @@ pub enum Event {
     RunReopened(RunReopened),
     /// The run took the new code of a patch.
     PatchMarker(PatchMarker),
+    /// All before this was copied from another run.
+    RunForked(RunForked),
     /// The workflow returned a value.
     RunCompleted(RunCompleted),
     /// The workflow failed.
@@ -199,6 +202,13 @@ pub struct PatchMarker {
     pub name: Box<str>,
 }
 
+/// All before this was copied from another run.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RunForked {
+    /// The run that the copied records, and the step ids in them, were made by.
+    pub origin: RunId,
+}
+
 /// The workflow returned a value.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RunCompleted {
@@ -225,6 +235,11 @@ pub(crate) enum RecordError {
 }
 
 impl Event {
+    /// Says whether it ends the run.
+    pub(crate) fn is_end(&self) -> bool {
+        matches!(self, Self::RunCompleted(_) | Self::RunFailed(_))
+    }
+
     /// Encodes the record's fields, and says under which tag they go.
     pub(super) fn encode_fields(&self) -> (u8, Vec<u8>) {
         match self {
@@ -236,6 +251,7 @@ impl Event {
             Self::RunRecovered(fields) => (tag::RUN_RECOVERED, codec::encode(fields)),
             Self::RunReopened(fields) => (tag::RUN_REOPENED, codec::encode(fields)),
             Self::PatchMarker(fields) => (tag::PATCH_MARKER, codec::encode(fields)),
+            Self::RunForked(fields) => (tag::RUN_FORKED, codec::encode(fields)),
             Self::RunCompleted(fields) => (tag::RUN_COMPLETED, codec::encode(fields)),
             Self::RunFailed(fields) => (tag::RUN_FAILED, codec::encode(fields)),
         }
@@ -253,6 +269,7 @@ impl Event {
             tag::RUN_RECOVERED => read("run recovered", fields, Self::RunRecovered),
             tag::RUN_REOPENED => read("run reopened", fields, Self::RunReopened),
             tag::PATCH_MARKER => read("patch marker", fields, Self::PatchMarker),
+            tag::RUN_FORKED => read("run forked", fields, Self::RunForked),
             tag::RUN_COMPLETED => read("run completed", fields, Self::RunCompleted),
             tag::RUN_FAILED => read("run failed", fields, Self::RunFailed),
             tag => {

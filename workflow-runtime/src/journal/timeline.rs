@@ -100,6 +100,7 @@ impl fmt::Display for Event {
                 voided.try_for_each(|seq| write!(f, " {seq}"))
             }
             Self::PatchMarker(patch) => write!(f, "◆ {:<16} {:?}", "took patch", patch.name),
+            Self::RunForked(fork) => write!(f, "⑂ {:<16} {}", "forked from", fork.origin),
             Self::RunCompleted(_) => write!(f, "■ completed"),
             Self::RunFailed(_) => write!(f, "■ failed"),
         }

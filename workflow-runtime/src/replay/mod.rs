@@ -16,11 +16,11 @@ use bytes::Bytes;
 use crate::clock::Timestamp;
 use crate::digest::InputDigest;
 use crate::id_map::IdMap;
-use crate::ids::{CallKind, StepId};
+use crate::ids::{CallKind, RunId, StepId};
 use crate::journal::{Event, Outcome, Record, RunStarted, StepCompleted};
 
 pub(crate) use mismatch::{Difference, Mismatch, compare_inputs};
-pub(crate) use past::{Past, Patch};
+pub(crate) use past::{Fork, Past, Patch};
 
 /// A journal as replay needs it.
 #[derive(Debug)]
@@ -177,6 +177,10 @@ impl History {
                 self.past.add_patch(patch.name);
                 return;
             }
+            Event::RunForked(fork) => {
+                self.past_of(fork.origin);
+                return;
+            }
             Event::RunStarted(_) => return,
         };
         let delivery = Delivery { seq, time, what };
@@ -187,6 +191,17 @@ impl History {
 }
 
 impl History {
+    /// All until now was copied from another run. Attempts that failed there without an outcome are
+    /// not this run's; the deadlines of its timers are.
+    fn past_of(&mut self, origin: RunId) {
+        self.known
+            .retain(|_, known| matches!(known, Known::Timer { .. }));
+        let outcomes = self.deliveries.iter().map(Delivery::id);
+        let shared = outcomes.chain(self.known.keys().copied()).collect();
+        let last = self.deliveries.back().map(|delivery| delivery.seq);
+        self.past.fork(origin, shared, last);
+    }
+
     /// Takes records out that no longer count. Attempts at what they were the outcomes of begin anew.
     fn void(&mut self, voided: &[u64]) {
         let past = &mut self.past;

@@ -5,8 +5,8 @@
 
 use std::collections::BTreeMap;
 
-use crate::id_map::IdMap;
-use crate::ids::StepId;
+use crate::id_map::{IdMap, IdSet};
+use crate::ids::{RunId, StepId};
 
 /// What the journal knows of the way that the code took.
 #[derive(Debug, Default)]
@@ -19,6 +19,19 @@ pub(crate) struct Past {
     passed: Option<u64>,
     /// Patches that were decided: by a marker in the journal, or when the code asked.
     patches: BTreeMap<Box<str>, bool>,
+    /// Runs that the journal's beginning was copied from, the oldest first.
+    forks: Vec<Fork>,
+}
+
+/// A run that the beginning of a journal was copied from.
+#[derive(Debug)]
+pub(crate) struct Fork {
+    /// The run.
+    pub(crate) origin: RunId,
+    /// Its calls that the copied records know: they keep their ids.
+    pub(crate) shared: IdSet<StepId>,
+    /// The last copied outcome: until it was delivered, the code believes to be the origin.
+    pub(crate) until: Option<u64>,
 }
 
 /// A call that the journal knows and that was not made yet.
@@ -60,6 +73,26 @@ impl Past {
     /// A call is to be made as if it had never been.
     pub(super) fn forget(&mut self, call: StepId) {
         self.unmade.remove(&call);
+    }
+
+    /// All records until now were copied from another run; of its calls only `shared` are known.
+    pub(super) fn fork(&mut self, origin: RunId, shared: IdSet<StepId>, until: Option<u64>) {
+        self.unmade.retain(|call, _| shared.contains(call));
+        self.forks.push(Fork {
+            origin,
+            shared,
+            until,
+        });
+    }
+
+    /// Takes out the runs that the journal's beginning was copied from.
+    pub(crate) fn take_forks(&mut self) -> Vec<Fork> {
+        std::mem::take(&mut self.forks)
+    }
+
+    /// The newest record that was delivered.
+    pub(crate) fn passed(&self) -> Option<u64> {
+        self.passed
     }
 
     /// A marker says that a patch was taken.
