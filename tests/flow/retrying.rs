@@ -460,3 +460,29 @@ async fn a_run_that_is_still_leaving_memory_is_driven_again() {
     let result = tokio::time::timeout(Duration::from_secs(5), run.result()).await;
     assert!(result.expect("somebody drives it").is_ok());
 }
+
+#[tokio::test]
+async fn a_fork_of_a_failed_run_is_retried_under_an_id_of_its_own() {
+    let scene = Scene::new();
+    let engine = scene.open::<order>().await;
+    let origin = engine.start(order()).await.expect("starts");
+    fails(&origin).await;
+    let fork = origin.fork().await.expect("is forked");
+    fails(&fork).await;
+    assert_eq!(scene.ledger.asked(), 3, "the fork was given the failure");
+    scene.world.mend();
+    fork.retry().await.expect("is retried");
+    assert!(fork.result().await.is_ok());
+    fails(&origin).await;
+    let (theirs, own) = (origin.id(), fork.id());
+    let theirs = engine.journal(theirs).await.expect("reads");
+    let own = engine.journal(own).await.expect("reads");
+    assert_eq!(ids_of(&own, "act")[0], ids_of(&theirs, "act")[0]);
+    let tried = ids_of(&own, "shaky");
+    assert_eq!(tried[0], ids_of(&theirs, "shaky")[0]);
+    assert_ne!(
+        tried[1], tried[0],
+        "the outside world would take it for the first"
+    );
+    assert!(engine.verify().await.expect("verifies").damaged.is_empty());
+}

@@ -70,9 +70,12 @@ impl Past {
         known.has_outcome |= has_outcome;
     }
 
-    /// A call is to be made as if it had never been.
+    /// A call is to be made as if it had never been; in a fork, as its own.
     pub(super) fn forget(&mut self, call: StepId) {
         self.unmade.remove(&call);
+        for fork in &mut self.forks {
+            fork.shared.remove(&call);
+        }
     }
 
     /// All records until now were copied from another run; of its calls only `shared` are known.
