@@ -96,6 +96,25 @@ async fn cleaned_up() -> Result<u32> {
     Ok(way? * 10 + 1)
 }
 
+#[workflow(name = "order")]
+async fn without_a_trace() -> Result<u32> {
+    act("first").await?;
+    let (way, other) = join!(
+        async {
+            act("left").await?;
+            new_way().await
+        },
+        async {
+            act("right").await?;
+            sleep(Duration::from_millis(1)).await;
+            act("right again").await
+        }
+    );
+    other?;
+    act("last").await?;
+    Ok(way? * 10 + 1)
+}
+
 fn engine<W: Workflow>(ledger: &Arc<Ledger>) -> EngineBuilder {
     Engine::builder()
         .register::<W>()
@@ -332,6 +351,10 @@ async fn a_deprecated_patch_parks_runs_of_the_old_code_and_lets_all_others_pass(
         let before_the_end = cut(header, &recorded, recorded.len() - 1).await;
         let engine = open::<cleaned_up>(&ledger, &before_the_end).await;
         let result = only_run::<cleaned_up>(&engine).await.result().await;
+        assert_eq!(result.expect("ends well"), 21);
+        let before_the_end = cut(header, &recorded, recorded.len() - 1).await;
+        let engine = open::<without_a_trace>(&ledger, &before_the_end).await;
+        let result = only_run::<without_a_trace>(&engine).await.result().await;
         assert_eq!(result.expect("ends well"), 21);
         let before_the_end = cut(header, &recorded, recorded.len() - 1).await;
         let engine = open::<after>(&ledger, &before_the_end).await;
