@@ -166,12 +166,12 @@ async fn recorded() -> (Journal, Vec<bytes::Bytes>, usize) {
 #[tokio::test]
 async fn a_new_run_takes_the_patch_and_its_journal_says_so_once_without_a_write_more() {
     let ledger = Ledger::shared();
-    let (result, store) = survive(|| engine::<after>(&ledger), after, []).await;
-    assert_eq!(result.expect("ends well"), 21);
-    let (_, without) = survive(|| engine::<before>(&Ledger::shared()), before, []).await;
+    let (result, store) = survive(|| engine::<new_loop>(&ledger), new_loop, []).await;
+    assert_eq!(result.expect("ends well"), [2; 4]);
+    let (_, without) = survive(|| engine::<old_loop>(&ledger), old_loop, []).await;
     assert_eq!(store.writes(), without.writes());
-    let engine = open::<after>(&ledger, &store.reopen(Surviving::Synced)).await;
-    let run = only_run::<after>(&engine).await.id();
+    let engine = open::<new_loop>(&ledger, &store.reopen(Surviving::Synced)).await;
+    let run = only_run::<new_loop>(&engine).await.id();
     let journal = engine.journal(run).await.expect("reads");
     assert_eq!(markers(&journal), ["way"]);
     let timeline = journal.to_string();
