@@ -4,6 +4,8 @@
 //! The driver decides what is delivered when; a call only registers, waits, and hands in what its
 //! body made. Nothing in here waits, and no lock is held while user code runs.
 
+mod past;
+
 use std::panic::Location;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::Waker;
@@ -19,8 +21,8 @@ use crate::digest::InputDigest;
 use crate::error::Error;
 use crate::id_map::{IdMap, IdSet};
 use crate::ids::{CallKind, RunId, StepId};
-use crate::journal::{Draft, Event, Outcome, PatchMarker};
-use crate::replay::{Fork, Known, Past, Patch, WaitingCall};
+use crate::journal::{Draft, Event, Outcome};
+use crate::replay::{Fork, Known, Past, WaitingCall};
 
 /// Shared between the driver of one run and the calls inside it.
 pub(crate) struct RunCore {
@@ -157,27 +159,6 @@ impl RunCore {
         }
     }
 
-    /// The run that the workflow's code believes to be: in a fork, the one that was forked until what
-    /// was copied from it is used up.
-    pub(crate) fn ambient_run(&self) -> RunId {
-        if self.forks.is_empty() {
-            return self.run();
-        }
-        let passed = self.state().past.passed();
-        let origin = self.forks.iter().find(|fork| passed < fork.until);
-        origin.map_or(self.run(), |fork| fork.origin)
-    }
-
-    /// Makes the id of a call. In a fork, calls that the copied records know keep their ids; all
-    /// others are this run's own, so that what runs again is new to the outside world.
-    pub(crate) fn call_id(&self, derive: impl Fn(RunId) -> StepId) -> StepId {
-        let copied = self.forks.iter().find_map(|fork| {
-            let id = derive(fork.origin);
-            fork.shared.contains(&id).then_some(id)
-        });
-        copied.unwrap_or_else(|| derive(self.run()))
-    }
-
     /// Says whether the workflow's code does what it did before.
     pub(crate) fn is_replaying(&self) -> bool {
         self.state().repeating
@@ -307,20 +288,6 @@ impl RunCore {
         self.state().outbox.push(draft);
     }
 
-    /// Says whether the run takes the new code of a patch, and puts that on record.
-    pub(crate) fn patched(&self, name: &str) -> bool {
-        let mut state = self.state();
-        match state.past.patch(name) {
-            Patch::Taken => true,
-            Patch::Untaken => false,
-            Patch::New => {
-                let marker = PatchMarker { name: name.into() };
-                state.outbox.push(Draft::of(&Event::PatchMarker(marker)));
-                true
-            }
-        }
-    }
-
     /// Shows the input of a call that was asked for it.
     pub(crate) fn show_input(&self, input: Bytes) {
         if let Some((_, answer)) = &mut self.state().evidence {
@@ -378,11 +345,6 @@ impl RunCore {
             call.view.clone()
         });
         named.collect()
-    }
-
-    /// A recorded outcome is being delivered or passed over.
-    pub(crate) fn pass(&self, seq: u64) {
-        self.state().past.pass(seq);
     }
 
     /// Says whether a call was made and dropped, and forgets that it was.
