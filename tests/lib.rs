@@ -149,6 +149,7 @@ pub async fn cut(header: &RunHeader, frames: &[Bytes], records: usize) -> Memory
     let new = NewRun {
         header,
         first: frames[0].clone(),
+        rest: Vec::new(),
         durability: Durability::Synced,
     };
     store.create(new).await.expect("creates");

@@ -87,10 +87,10 @@ async fn read_back(audit: bool, store: MemoryStore) -> (Journal, Vec<Bytes>) {
 }
 
 /// One fixture: the run's id, then one frame a line; and beside it what is to be read.
-struct Fixture {
-    run: RunId,
-    frames: Vec<Bytes>,
-    expected: String,
+pub(super) struct Fixture {
+    pub(super) run: RunId,
+    pub(super) frames: Vec<Bytes>,
+    pub(super) expected: String,
 }
 
 fn path(name: &str, ending: &str) -> PathBuf {
@@ -99,7 +99,7 @@ fn path(name: &str, ending: &str) -> PathBuf {
         .join(format!("{name}.{ending}"))
 }
 
-fn load(name: &str, today: &(Journal, Vec<Bytes>)) -> Fixture {
+pub(super) fn load(name: &str, today: &(Journal, Vec<Bytes>)) -> Fixture {
     if std::env::var_os(WRITE).is_some() {
         save(name, today);
     }
@@ -134,7 +134,7 @@ fn from_hex(line: &str) -> Bytes {
     (0..line.len()).step_by(2).map(digit).collect()
 }
 
-fn show(records: &[Record]) -> String {
+pub(super) fn show(records: &[Record]) -> String {
     records.iter().fold(String::new(), |mut text, record| {
         let moments = moments(record);
         let micros: Vec<_> = moments.iter().map(|moment| moment.as_micros()).collect();
@@ -159,7 +159,7 @@ impl Fixture {
     }
 
     /// An engine that knows no workflow, on a store that holds the first records.
-    async fn reader(&self, audit: Option<[u8; 32]>) -> Engine {
+    pub(super) async fn reader(&self, audit: Option<[u8; 32]>) -> Engine {
         let header = self.header("format story", 3);
         let store = cut(&header, &self.frames, self.frames.len()).await;
         let builder = Engine::builder().namespace("fixtures");
@@ -257,7 +257,7 @@ fn moments(record: &Record) -> Vec<Timestamp> {
 }
 
 /// The bodies of frames, with zeros for every moment and without the chain.
-fn timeless(frames: &[Bytes], records: &[Record]) -> Vec<Vec<u8>> {
+pub(super) fn timeless(frames: &[Bytes], records: &[Record]) -> Vec<Vec<u8>> {
     let bodies = frames
         .iter()
         .map(|frame| frame[..frame.len() - 32].to_vec());

@@ -45,9 +45,17 @@ const ON_STALE: &[(&str, &str)] = &[("rerun", "Rerun"), ("abort", "Abort")];
 /// What `durability` can say, and what the runtime calls it.
 const DURABILITIES: &[(&str, &str)] = &[("buffered", "Buffered"), ("synced", "Synced")];
 /// The known options of `#[workflow]`.
-const WORKFLOW_OPTIONS: &[&str] = &["name", "version", "unchecked", "inline", "marker", "crate"];
+const WORKFLOW_OPTIONS: &[&str] = &[
+    "name",
+    "version",
+    "changes",
+    "unchecked",
+    "inline",
+    "marker",
+    "crate",
+];
 /// Options of `#[workflow]` that a later release will have.
-const WORKFLOW_RESERVED: &[&str] = &["changes", "key_ttl"];
+const WORKFLOW_RESERVED: &[&str] = &["key_ttl"];
 
 /// Longest name of a step or workflow: it is written into every record of a journal.
 const MAX_NAME_BYTES: usize = 200;
@@ -79,10 +87,18 @@ pub(crate) struct StepOptions {
     pub(crate) given: Vec<Ident>,
 }
 
+/// What a replay does with calls that the journal does not know.
+#[derive(Clone, Copy)]
+pub(crate) enum Changes {
+    Strict,
+    Tolerant,
+}
+
 /// The validated options of `#[workflow]`.
 pub(crate) struct WorkflowOptions {
     pub(crate) name: Option<String>,
     pub(crate) version: Option<u32>,
+    pub(crate) changes: Option<Changes>,
     pub(crate) unchecked: bool,
     pub(crate) inline: Option<Ident>,
     pub(crate) marker: Option<bool>,
@@ -160,6 +176,7 @@ impl WorkflowOptions {
         let mut options = Self {
             name: None,
             version: None,
+            changes: None,
             unchecked: false,
             inline: None,
             marker: None,
@@ -172,6 +189,7 @@ impl WorkflowOptions {
                 "version" => option
                     .positive("versions count from 1")
                     .map(|it| options.version = Some(it)),
+                "changes" => option.changes().map(|it| options.changes = Some(it)),
                 "unchecked" => option.flag().map(|()| options.unchecked = true),
                 "inline" => option
                     .flag()
@@ -412,6 +430,15 @@ impl Typed {
             _ => Err(self.mistake(
                 "takes `true` or `false`: `marker = false` leaves out the type that bears the function's name",
             )),
+        }
+    }
+
+    fn changes(&self) -> syn::Result<Changes> {
+        let expected = "takes `\"strict\"` (the default: code that does not fit the journal is parked) or `\"tolerant\"` (calls that the journal does not know run as inserted steps)";
+        match &*self.text(expected)?.value() {
+            "strict" => Ok(Changes::Strict),
+            "tolerant" => Ok(Changes::Tolerant),
+            _ => Err(self.mistake(expected)),
         }
     }
 

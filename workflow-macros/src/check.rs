@@ -21,7 +21,7 @@
 //! Workflows
 //! - owned arguments, no generics, no `#[resource]`;
 //! - a deterministic body (see `determinism`), unless `unchecked`;
-//! - an inline helper may borrow and be generic, and has neither version nor marker.
+//! - an inline helper may borrow and be generic, and has neither version, changes nor marker.
 
 use quote::ToTokens;
 use syn::{ReturnType, Safety, Type};
@@ -342,6 +342,7 @@ impl Check<'_> {
     fn inline_options(&self, options: &WorkflowOptions) {
         let given = [
             ("version", options.version.is_some()),
+            ("changes", options.changes.is_some()),
             ("marker", options.marker.is_some()),
         ];
         for (name, _) in given.iter().filter(|(_, given)| *given) {

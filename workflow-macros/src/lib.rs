@@ -125,6 +125,7 @@ pub fn step(
 /// |---|---|
 /// | `name = "…"` | what the journal calls it |
 /// | `version = 2` | which version new runs begin with, from 1 |
+/// | `changes = "tolerant"` | calls that a recorded journal does not know run as inserted steps, and outcomes that nobody asks for are reported; default `"strict"`: such a run is parked |
 /// | `unchecked` | leaves out the determinism check |
 /// | `inline` | a helper that is part of the run that calls it: may borrow and be generic, has a scope of its own |
 /// | `marker = false` | calls the type `checkout_workflow`, for a module named `checkout` |

@@ -84,8 +84,8 @@ mod payload;
 
 pub use call::{
     Abort, ChildRun, Direct, Elapsed, Signals, Sleep, Step, StepCall, Timeout, WaitFor, Workflow,
-    WorkflowCall, abort, abort_keep, publish, signals, sleep, sleep_until, start_child, timeout,
-    undo_with, wait_for,
+    WorkflowCall, abort, abort_keep, deprecate_patch, patched, publish, signals, sleep,
+    sleep_until, start_child, timeout, undo_with, wait_for,
 };
 pub use context::{
     Scoped, StepMetadata, WorkflowMetadata, get_step_metadata, get_workflow_metadata, resource,
@@ -94,9 +94,9 @@ pub use context::{
 pub use determinism::{Random, now, random, uuid};
 pub use digest::Digest;
 pub use engine::{
-    Cancel, Engine, EngineBuilder, EngineError, ParseCursorError, RunCursor, RunError, RunHandle,
-    RunStatus, Runs, RunsPage, SendSignal, Sent, Shutdown, Start, Terminate, Verification, Warning,
-    Watch,
+    Cancel, Engine, EngineBuilder, EngineError, Fork, ForkPoint, ParseCursorError, RunCursor,
+    RunError, RunHandle, RunStatus, Runs, RunsPage, SendSignal, Sent, Shutdown, Start, Terminate,
+    Verification, Warning, Watch,
 };
 pub use error::{Error, Interrupted, Result, ResultExt};
 pub use ids::{ParseIdError, RunId, StepId};

@@ -64,6 +64,7 @@ pub(super) fn new_run(n: u64, len: usize) -> NewRun {
     NewRun {
         header: header(n),
         first: frame(n, 0, len),
+        rest: Vec::new(),
         durability: Durability::Synced,
     }
 }

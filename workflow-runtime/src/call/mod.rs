@@ -13,6 +13,7 @@ mod child;
 mod direct;
 mod home;
 pub(crate) mod outcome;
+mod patch;
 mod publish;
 mod race;
 pub(crate) mod returns;
@@ -27,6 +28,7 @@ pub use abort::{Abort, abort, abort_keep};
 pub use attempt::{Attempt, blocking};
 pub use child::{ChildRun, WorkflowCall, start_child};
 pub use direct::Direct;
+pub use patch::{deprecate_patch, patched};
 pub use publish::publish;
 pub use race::{Elapsed, Timeout, timeout};
 pub use signals::{Signals, WaitFor, signals, wait_for};
@@ -95,6 +97,15 @@ pub enum Announced {
     AtMostOnce,
 }
 
+/// What a replay makes of code that has changed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum CodeChanges {
+    /// Code that does not fit the journal is parked.
+    Strict,
+    /// Calls that the journal does not know run as inserted steps.
+    Tolerant,
+}
+
 /// What the macro knows of a workflow.
 #[derive(Debug)]
 pub struct WorkflowDefinition {
@@ -102,6 +113,8 @@ pub struct WorkflowDefinition {
     pub name: &'static str,
     /// The version that new runs are recorded with.
     pub version: u32,
+    /// `changes`: what a replay makes of calls that the journal does not know.
+    pub changes: CodeChanges,
     /// Names of the arguments, in order.
     pub args: &'static [&'static str],
     /// Where the workflow is defined.

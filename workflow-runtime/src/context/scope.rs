@@ -198,7 +198,9 @@ impl Scope {
     }
 
     fn derive(&self, kind: CallKind, name: &str, which: Discriminator<'_>) -> StepId {
-        StepId::derive(self.core.run(), self.path.as_bytes(), kind, name, which)
+        let scope = self.path.as_bytes();
+        self.core
+            .call_id(|run| StepId::derive(run, scope, kind, name, which))
     }
 
     /// Reads the next bytes of this scope's random stream.
@@ -209,7 +211,7 @@ impl Scope {
             claims.random_position += bytes.len() as u64;
             position
         };
-        let mut stream = random_stream(self.core.run(), self.path.as_bytes());
+        let mut stream = random_stream(self.core.ambient_run(), self.path.as_bytes());
         stream.set_position(position);
         stream.fill(bytes);
     }

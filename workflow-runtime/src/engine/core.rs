@@ -6,6 +6,7 @@
 
 mod clearance;
 pub(crate) mod outside;
+mod past;
 pub(crate) mod undo;
 
 use std::panic::Location;
@@ -26,13 +27,15 @@ use crate::error::Error;
 use crate::id_map::{IdMap, IdSet};
 use crate::ids::{CallKind, RunId, StepId};
 use crate::journal::{Draft, Event, Outcome, RunAborted};
-use crate::replay::{FreshFor, Known, WaitingCall};
+use crate::replay::{Fork, FreshFor, Known, Past, WaitingCall};
 
 pub(crate) use clearance::{Clearance, Intended};
 
 /// Shared between the driver of one run and the calls inside it.
 pub(crate) struct RunCore {
     identity: WorkflowMetadata,
+    /// The runs that this one was forked from, the oldest first.
+    forks: Vec<Fork>,
     pub(crate) services: Arc<Services>,
     pub(crate) signal: Arc<RunSignal>,
     /// Blocking bodies that have begun and not returned, also those whose calls were dropped.
@@ -62,6 +65,8 @@ struct State {
     dropped: IdSet<StepId>,
     /// What the journal says about calls without an outcome: failed attempts, set timers.
     known: IdMap<StepId, Known>,
+    /// How far the code got before.
+    past: Past,
     /// Records to be written, in order.
     outbox: Vec<Draft>,
     /// The time of the last delivery.
@@ -99,6 +104,8 @@ struct Waiting {
     handed_in: bool,
     /// It only waits for this time, which the journal knows.
     due: Option<Timestamp>,
+    /// The journal has its outcome: it waits for that, whatever the phase.
+    recorded: bool,
     /// The waker of the attempt that runs.
     body: Option<Arc<CallWaker>>,
     /// Whether its intent is on record.
@@ -129,11 +136,13 @@ impl RunCore {
         identity: WorkflowMetadata,
         services: Arc<Services>,
         known: IdMap<StepId, Known>,
+        mut past: Past,
         now: Timestamp,
         phase: Phase,
     ) -> Arc<Self> {
         Arc::new(Self {
             identity,
+            forks: past.take_forks(),
             services,
             signal: Arc::default(),
             blocking: AtomicUsize::new(0),
@@ -142,6 +151,7 @@ impl RunCore {
                 calls: IdMap::default(),
                 dropped: IdSet::default(),
                 known,
+                past,
                 outbox: Vec::new(),
                 now,
                 bodies: 0,
@@ -167,7 +177,10 @@ impl RunCore {
     }
 
     pub(crate) fn metadata(&self) -> WorkflowMetadata {
-        self.identity.clone()
+        WorkflowMetadata {
+            run_id: self.ambient_run(),
+            ..self.identity.clone()
+        }
     }
 
     pub(crate) fn begin_blocking(&self) {
@@ -225,6 +238,7 @@ impl RunCore {
             fresh_for: None,
         };
         let mut state = self.state();
+        let recorded = state.past.make(id);
         let taken = state.calls.insert(
             id,
             Box::new(Waiting {
@@ -233,6 +247,7 @@ impl RunCore {
                 delivered: None,
                 handed_in: false,
                 due: None,
+                recorded,
                 body: None,
                 intent: clearance::Intent::default(),
             }),
@@ -270,13 +285,13 @@ impl RunCore {
         if call.handed_in || state.trouble.is_some() {
             return Turn::Wait { show_input: false };
         }
+        if call.recorded || state.phase == Phase::Replaying {
+            let show_input = matches!(state.evidence, Some((asked, None)) if asked == id);
+            return Turn::Wait { show_input };
+        }
         match state.phase {
-            Phase::Replaying => {
-                let show_input = matches!(state.evidence, Some((asked, None)) if asked == id);
-                Turn::Wait { show_input }
-            }
             Phase::Live => Turn::Run(state.known.remove(&id)),
-            Phase::Winding | Phase::Closing => Turn::Run(None),
+            Phase::Replaying | Phase::Winding | Phase::Closing => Turn::Run(None),
         }
     }
 
@@ -373,7 +388,7 @@ impl RunCore {
         }
         // Live, an outcome can only come if it was handed in already. In replay any recorded
         // one can: that the call was dropped is itself part of the replay.
-        if call.handed_in || state.phase == Phase::Replaying {
+        if call.handed_in || call.recorded || state.phase == Phase::Replaying {
             state.dropped.insert(id);
         }
     }
@@ -428,7 +443,11 @@ impl RunCore {
     pub(crate) fn deliver(&self, id: StepId, time: Timestamp, delivered: Delivered) -> bool {
         let waker = {
             let mut state = self.state();
-            state.now = time;
+            // In tolerant replay an older outcome can follow a newer one; time goes on all the same.
+            state.now = state.now.max(time);
+            if state.phase != Phase::Replaying {
+                state.past.pass_all();
+            }
             match state.calls.get_mut(&id) {
                 Some(call) => {
                     call.delivered = Some(delivered);

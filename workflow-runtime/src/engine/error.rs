@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use super::fork::ForkPoint;
 use crate::clock::Timestamp;
 use crate::digest::Digest;
 use crate::error::Error;
@@ -86,6 +87,36 @@ pub enum EngineError {
     /// The run has ended.
     #[error("{0} has ended")]
     Ended(RunId),
+    /// Only a failed run can be retried.
+    #[error(
+        "{run} cannot be retried: it {how}, and only a failed run can be tried again (a parked one is resumed)"
+    )]
+    NotFailed {
+        /// The run.
+        run: RunId,
+        /// How it stands.
+        how: &'static str,
+    },
+    /// The code does not fit what the run did before.
+    #[error(
+        "{run} cannot be retried with this code and was left as it is (after a fix, retry it instead of resuming it): {report}"
+    )]
+    Unfit {
+        /// The run.
+        run: RunId,
+        /// What does not fit.
+        report: Box<str>,
+    },
+    /// The run cannot be forked there.
+    #[error("{run} cannot be forked at {at}: {problem}")]
+    NoForkPoint {
+        /// The run.
+        run: RunId,
+        /// Where it was to be forked.
+        at: ForkPoint,
+        /// Why not, and where else.
+        problem: String,
+    },
     /// The run belongs to another workflow.
     #[error("{run} is a run of `{found}`, not of `{asked}`")]
     OtherWorkflow {

@@ -11,7 +11,7 @@ use serde::de::DeserializeOwned;
 use super::letters::{Cancel, SendSignal};
 use super::progress::Progress;
 use super::published::{self, Watch};
-use super::{EngineError, RunEntry, RunError, Services, Shared, inspect};
+use super::{EngineError, Fork, RunEntry, RunError, Services, Shared, inspect, retry};
 use crate::call::Workflow;
 use crate::call::returns::Decoded;
 use crate::error::Error;
@@ -201,6 +201,31 @@ impl<W: Workflow> RunHandle<W> {
         }
     }
 
+    /// Takes a failed run up again from its failed step; see [`Engine::retry`](super::Engine::retry).
+    ///
+    /// [`result`](Self::result) waits for the new end from then on.
+    ///
+    /// # Errors
+    ///
+    /// As [`Engine::retry`](super::Engine::retry).
+    pub async fn retry(&self) -> Result<(), EngineError> {
+        retry::retry(&self.shared()?, self.run).await
+    }
+
+    /// Makes a new run that shares this one's history up to a step; see
+    /// [`Engine::fork`](super::Engine::fork).
+    pub fn fork(&self) -> Fork<Self> {
+        let make = |shared: &Arc<Shared>, run| Self::new(shared, run, shared.entry(run));
+        Fork::new(self.shared.clone(), self.run, make)
+    }
+
+    /// How the store says that the run ended, if it can be asked.
+    async fn newest_end(&self) -> Option<End> {
+        let shared = self.shared.upgrade()?;
+        let records = inspect::records(&shared, self.run).await.ok()?;
+        inspect::end_of(records)
+    }
+
     /// Waits until the run has ended or is parked.
     async fn end(&self) -> Result<Result<End, Parking>, EngineError> {
         let settled = |p: &Progress| !matches!(p, Progress::Creating | Progress::Active);
@@ -212,6 +237,7 @@ impl<W: Workflow> RunHandle<W> {
                 .shared
                 .upgrade()
                 .and_then(|shared| shared.entry(self.run));
+            let is_newest = newest.is_some();
             let entry = newest.or_else(|| asleep.take().or_else(|| self.entry.clone()));
             let is_new = match (&entry, &waited_for) {
                 (Some(entry), Some(known)) => !Arc::ptr_eq(entry, known),
@@ -220,6 +246,10 @@ impl<W: Workflow> RunHandle<W> {
             };
             if let Some(entry) = entry.filter(|_| is_new) {
                 match entry.progress.wait_for(settled).await {
+                    // A failure that this handle remembers may have been retried since.
+                    Progress::Ended(end @ End::Failed(_)) if !is_newest => {
+                        return Ok(Ok(self.newest_end().await.unwrap_or(end)));
+                    }
                     Progress::Ended(end) => return Ok(Ok(end)),
                     Progress::Stopped(reason) => return Err(EngineError::Stopped(reason.into())),
                     // Parked once; by now it may have been taken up, or have ended. Or this was
@@ -261,7 +291,7 @@ impl<W: Workflow> RunHandle<W> {
     }
 }
 
-async fn header(shared: &Shared, run: RunId) -> Result<RunHeader, EngineError> {
+pub(super) async fn header(shared: &Shared, run: RunId) -> Result<RunHeader, EngineError> {
     shared
         .store
         .header(run)

@@ -2,13 +2,16 @@
 //!
 //! The files in the order a run goes through them: `builder` opens an engine, `start` begins a run,
 //! `task` claims, replays and drives it, `driver` holds the loop, `core` is what driver and calls
-//! share, `writer` appends to the journal; `handle` waits for the end, `inspect` reads. Around
-//! them: `registry`, `resources`, `recovery`, `timers`, `signal`, `warnings`, `shutdown`.
+//! share, `writer` appends to the journal; `letters` sends to runs, `handle` waits for the end, `retry`
+//! takes a failed run up again, `fork` makes another run of its beginning, `terminate` ends one,
+//! `sleepers` are those that left memory, `inspect` and `published` read. Around them: `registry`,
+//! `resources`, `recovery`, `timers`, `signal`, `warnings`, `shutdown`.
 
 mod builder;
 pub(crate) mod core;
 mod driver;
 mod error;
+mod fork;
 mod handle;
 mod inspect;
 mod letters;
@@ -18,6 +21,7 @@ mod published;
 pub(crate) mod recovery;
 mod registry;
 pub(crate) mod resources;
+mod retry;
 mod shutdown;
 pub(crate) mod signal;
 mod sleepers;
@@ -47,6 +51,7 @@ use crate::store::{Durability, Store};
 
 pub use builder::EngineBuilder;
 pub use error::{EngineError, RunError};
+pub use fork::{Fork, ForkPoint};
 pub use handle::{RunHandle, RunStatus};
 pub use inspect::{ParseCursorError, RunCursor, Runs, RunsPage, Verification};
 pub use letters::{Cancel, SendSignal, Sent};

@@ -5,8 +5,8 @@ use std::future::Future;
 use std::marker::PhantomData;
 use std::pin::Pin;
 
-use crate::call::Workflow;
 use crate::call::args::WorkflowArgsSeed;
+use crate::call::{CodeChanges, Workflow};
 use crate::error::Error;
 use crate::journal::{End, Outcome};
 use crate::payload::{PayloadError, Payloads};
@@ -23,10 +23,12 @@ pub(crate) struct Registry {
     by_name: HashMap<&'static str, Vec<Registered>>,
 }
 
-struct Registered {
+/// A workflow of a name and version.
+pub(crate) struct Registered {
     version: u32,
     place: (&'static str, u32),
-    make: MakeWorkflow,
+    pub(crate) make: MakeWorkflow,
+    pub(crate) changes: CodeChanges,
 }
 
 impl Registry {
@@ -54,18 +56,16 @@ impl Registry {
                     version: definition.version,
                     place,
                     make: make_from_payload::<W>,
+                    changes: definition.changes,
                 });
                 Ok(())
             }
         }
     }
 
-    pub(crate) fn find(&self, name: &str, version: u32) -> Option<MakeWorkflow> {
+    pub(crate) fn find(&self, name: &str, version: u32) -> Option<&Registered> {
         let versions = self.by_name.get(name)?;
-        versions
-            .iter()
-            .find(|known| known.version == version)
-            .map(|known| known.make)
+        versions.iter().find(|known| known.version == version)
     }
 
     /// Says why a workflow is not found, and what is there instead.

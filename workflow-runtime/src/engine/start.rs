@@ -183,6 +183,7 @@ pub(crate) fn prepare<W: Workflow>(
     let new = NewRun {
         header,
         first,
+        rest: Vec::new(),
         durability: Durability::Synced, // whoever was told of a start relies on it
     };
     Ok(Prepared {

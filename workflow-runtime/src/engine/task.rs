@@ -17,12 +17,13 @@ use super::progress::Progress;
 use super::start::Prepared;
 use super::writer::Writer;
 use super::{EngineError, RunEntry, Shared};
+use crate::call::CodeChanges;
 use crate::clock::Timestamp;
 use crate::context::WorkflowMetadata;
 use crate::id_map::IdMap;
 use crate::ids::{DERIVATION_VERSION, RunId, StepId};
 use crate::journal::{AuditKey, Chain, Reader, RunStarted};
-use crate::replay::{Delivery, History, Known};
+use crate::replay::{Delivery, History, Known, Past};
 use crate::store::{
     BoxFuture, Creation, Durability, Epoch, Mail, ParkReason, Parking, RunHeader, RunState,
     StoreError,
@@ -277,19 +278,10 @@ async fn claim(shared: Arc<Shared>, run: RunId, after_crash: bool) -> Result<Box
     }
     let read = read_history(run, shared.services.audit_key.clone(), &claim.frames);
     match read {
-        Ok((history, chain)) => Ok(Box::new(Begun {
-            started: history.started,
-            started_at: history.started_at,
-            epoch: claim.epoch,
-            chain,
-            recorded: history.deliveries,
-            intents: history.intents,
-            known: history.known,
-            mail: claim.mail,
-            last_time: history.last_time,
-            phase: Phase::Replaying,
-            after_crash,
-        })),
+        Ok((history, chain)) => {
+            let begun = Begun::again(history, claim.epoch, chain, claim.mail, after_crash);
+            Ok(Box::new(begun))
+        }
         Err(obstacle) => {
             let parking = obstacle.into_parking(&shared.services.payloads);
             Err(park(shared, run, claim.epoch, parking).await)
@@ -332,7 +324,7 @@ fn read_history(
 }
 
 /// A run that is owned and ready to be driven.
-struct Begun {
+pub(super) struct Begun {
     started: RunStarted,
     started_at: Timestamp,
     epoch: Epoch,
@@ -341,6 +333,7 @@ struct Begun {
     intents: IdMap<StepId, Delivery>,
     known: IdMap<StepId, Known>,
     mail: Vec<Mail>,
+    past: Past,
     last_time: Timestamp,
     phase: Phase,
     after_crash: bool,
@@ -357,15 +350,44 @@ impl Begun {
             intents: IdMap::default(),
             known: IdMap::default(),
             mail: Vec::new(),
+            past: Past::default(),
             last_time: created_at,
             phase: Phase::Live,
             after_crash: false,
         }
     }
 
-    fn into_driver(self, shared: &Arc<Shared>, entry: &RunEntry) -> Result<Driver, Obstacle> {
+    /// A run that goes on from its history.
+    pub(super) fn again(
+        history: History,
+        epoch: Epoch,
+        chain: Chain,
+        mail: Vec<Mail>,
+        after_crash: bool,
+    ) -> Self {
+        Self {
+            started: history.started,
+            started_at: history.started_at,
+            epoch,
+            chain,
+            recorded: history.deliveries,
+            intents: history.intents,
+            known: history.known,
+            mail,
+            past: history.past,
+            last_time: history.last_time,
+            phase: Phase::Replaying,
+            after_crash,
+        }
+    }
+
+    pub(super) fn into_driver(
+        self,
+        shared: &Arc<Shared>,
+        entry: &RunEntry,
+    ) -> Result<Driver, Obstacle> {
         let started = self.started;
-        let make = shared
+        let registered = shared
             .services
             .registry
             .find(&started.workflow, started.version)
@@ -376,10 +398,11 @@ impl Begun {
                     .missing(&started.workflow, started.version);
                 Obstacle::new(ParkReason::Unregistered, report)
             })?;
-        let workflow = make(&shared.services.payloads, &started.input).map_err(|problem| {
-            let what = format!("the recorded input of `{}`", started.workflow);
-            Obstacle::unreadable(&what, &problem)
-        })?;
+        let workflow =
+            (registered.make)(&shared.services.payloads, &started.input).map_err(|problem| {
+                let what = format!("the recorded input of `{}`", started.workflow);
+                Obstacle::unreadable(&what, &problem)
+            })?;
         let identity = WorkflowMetadata {
             run_id: self.chain.run(),
             workflow_name: (*started.workflow).into(),
@@ -388,11 +411,16 @@ impl Begun {
             key: started.key.as_deref().map(Into::into),
             run_started_at: self.started_at.into(),
         };
+        let mut past = self.past;
+        if registered.changes == CodeChanges::Tolerant {
+            past.tolerate();
+        }
         // `now()` is the time of the last delivery, and the start is the first one.
         let core = RunCore::new(
             identity,
             shared.services.clone(),
             self.known,
+            past,
             self.started_at,
             self.phase,
         );
@@ -423,6 +451,7 @@ impl Begun {
             self.intents,
             self.mail,
             started.parent,
+            registered.changes,
             self.after_crash,
         ))
     }

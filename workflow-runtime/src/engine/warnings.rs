@@ -45,6 +45,21 @@ impl Warning {
         )
     }
 
+    pub(crate) fn left_over(count: usize, first: &str, ended: bool) -> String {
+        if ended {
+            format!(
+                "recorded outcomes that were never asked for: {count}, the first of {first}: the \
+                 code no longer makes these calls; what they did stays done"
+            )
+        } else {
+            format!(
+                "recorded outcomes that are not asked for yet: {count}, the first of {first}: calls \
+                 that the journal does not know run before them, or the code no longer makes \
+                 these calls"
+            )
+        }
+    }
+
     pub(crate) const REORDERED_INPUT: &'static str = "a step's input differs from the journal only \
         in the order of a sequence (a HashSet?): the recorded outcome is used; sort it, or use a \
         BTreeSet";

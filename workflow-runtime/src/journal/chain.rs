@@ -83,6 +83,12 @@ impl Chain {
         frame.into()
     }
 
+    /// Frames the record of another journal, which was checked there, as the next one of this.
+    pub(crate) fn copy(&mut self, frame: &Bytes) -> Bytes {
+        let body = &frame[1..frame.len() - LINK_LEN];
+        self.seal(|copied| copied.extend_from_slice(body), body.len())
+    }
+
     /// Checks the next frame and returns its body.
     pub(crate) fn open(&mut self, frame: &Bytes) -> Result<Bytes, ChainError> {
         let seq = self.next_seq;

@@ -107,6 +107,9 @@ impl Draft {
             | Event::ChildStarted(_)
             | Event::RunClosing(_)
             | Event::StaleOutcomeDiscarded(_)
+            | Event::RunReopened(_)
+            | Event::PatchMarker(_)
+            | Event::RunForked(_)
             | Event::RunRecovered(_) => Effect::Nothing,
         };
         let (tag, fields) = event.encode_fields();

@@ -18,9 +18,9 @@ pub(crate) use chain::{AuditKey, Chain};
 pub(crate) use draft::{Draft, Effect, Source, StepCompletedParts, StepIntentParts};
 pub use record::{
     AttemptFailed, CancelRequested, ChildFinished, ChildStarted, Closing, End, Event, Outcome,
-    Parent, Record, RunAborted, RunCancelled, RunCompleted, RunFailed, RunRecovered, RunStarted,
-    SignalReceived, StaleOutcomeDiscarded, StepCompleted, StepIntent, TimerFired, TimerSet,
-    UndoStep,
+    Parent, PatchMarker, Record, RunAborted, RunCancelled, RunCompleted, RunFailed, RunForked,
+    RunRecovered, RunReopened, RunStarted, SignalReceived, StaleOutcomeDiscarded, StepCompleted,
+    StepIntent, TimerFired, TimerSet, UndoStep,
 };
 
 /// Says which record of which run cannot be trusted or read, and why.

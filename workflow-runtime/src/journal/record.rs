@@ -28,6 +28,9 @@ mod tag {
     pub(super) const CHILD_FINISHED: u8 = 9;
     pub(super) const CANCEL_REQUESTED: u8 = 10;
     pub(super) const RUN_RECOVERED: u8 = 11;
+    pub(super) const RUN_REOPENED: u8 = 12;
+    pub(super) const PATCH_MARKER: u8 = 16;
+    pub(super) const RUN_FORKED: u8 = 18;
     pub(super) const RUN_CLOSING: u8 = 13;
     pub(super) const STALE_OUTCOME_DISCARDED: u8 = 17;
     pub(super) const RUN_COMPLETED: u8 = 20;
@@ -36,11 +39,9 @@ mod tag {
     pub(super) const RUN_CANCELLED: u8 = 23;
 
     /// Named here, written by later releases.
-    pub(super) const RESERVED: [(u8, &str); 5] = [
-        (12, "run reopened"),
+    pub(super) const RESERVED: [(u8, &str); 3] = [
         (14, "step abandoned"),
         (15, "checkpoint"),
-        (16, "patch marker"),
         (24, "run continued"),
     ];
 }
@@ -92,6 +93,12 @@ pub enum Event {
     RunClosing(Closing),
     /// A recorded outcome was too old when a resumed run reached it.
     StaleOutcomeDiscarded(StaleOutcomeDiscarded),
+    /// A failed run was taken up again.
+    RunReopened(RunReopened),
+    /// The run took the new code of a patch.
+    PatchMarker(PatchMarker),
+    /// All before this was copied from another run.
+    RunForked(RunForked),
     /// The workflow returned a value.
     RunCompleted(RunCompleted),
     /// The workflow failed.
@@ -302,6 +309,27 @@ pub struct StaleOutcomeDiscarded {
     pub discarded: u64,
 }
 
+/// A failed run was taken up again.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RunReopened {
+    /// The records that no longer count, by their sequence numbers: failed outcomes, and the end.
+    pub voided: Vec<u64>,
+}
+
+/// The run took the new code of a patch.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PatchMarker {
+    /// The patch.
+    pub name: Box<str>,
+}
+
+/// All before this was copied from another run.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RunForked {
+    /// The run that the copied records, and the step ids in them, were made by.
+    pub origin: RunId,
+}
+
 /// The workflow returned a value.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RunCompleted {
@@ -433,6 +461,9 @@ impl Event {
                 (tag::STALE_OUTCOME_DISCARDED, codec::encode(fields))
             }
             Self::RunClosing(fields) => (tag::RUN_CLOSING, codec::encode(fields)),
+            Self::RunReopened(fields) => (tag::RUN_REOPENED, codec::encode(fields)),
+            Self::PatchMarker(fields) => (tag::PATCH_MARKER, codec::encode(fields)),
+            Self::RunForked(fields) => (tag::RUN_FORKED, codec::encode(fields)),
             Self::RunCompleted(fields) => (tag::RUN_COMPLETED, codec::encode(fields)),
             Self::RunFailed(fields) => (tag::RUN_FAILED, codec::encode(fields)),
             Self::RunAborted(fields) => (tag::RUN_ABORTED, codec::encode(fields)),
@@ -482,6 +513,9 @@ impl Event {
                 Self::StaleOutcomeDiscarded,
             ),
             tag::RUN_CLOSING => read("run closing", fields, Self::RunClosing),
+            tag::RUN_REOPENED => read("run reopened", fields, Self::RunReopened),
+            tag::PATCH_MARKER => read("patch marker", fields, Self::PatchMarker),
+            tag::RUN_FORKED => read("run forked", fields, Self::RunForked),
             tag::RUN_COMPLETED => read("run completed", fields, Self::RunCompleted),
             tag::RUN_FAILED => read("run failed", fields, Self::RunFailed),
             tag::RUN_ABORTED => read("run aborted", fields, Self::RunAborted),

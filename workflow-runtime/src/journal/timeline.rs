@@ -124,6 +124,13 @@ impl fmt::Display for Event {
             Self::RunClosing(closing) => {
                 write!(f, "⇤ undoing {}", Count(closing.undo.len() as u64, "step"))
             }
+            Self::RunReopened(reopened) => {
+                write!(f, "↺ {:<16} no longer count:", "tried again")?;
+                let mut voided = reopened.voided.iter();
+                voided.try_for_each(|seq| write!(f, " {seq}"))
+            }
+            Self::PatchMarker(patch) => write!(f, "◆ {:<16} {:?}", "took patch", patch.name),
+            Self::RunForked(fork) => write!(f, "⑂ {:<16} {}", "forked from", fork.origin),
             Self::RunCompleted(_) => write!(f, "■ completed"),
             Self::RunFailed(_) => write!(f, "■ failed"),
             Self::RunAborted(aborted) => write!(f, "■ aborted: {}", aborted.reason),

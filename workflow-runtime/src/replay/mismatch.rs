@@ -146,7 +146,8 @@ impl Mismatch<'_> {
         }
         text.push_str(
             "  nothing was run or written; to go on: bring the old calls back (rename with \
-             `#[step(name = \"…\")]`, restore order and input), deploy, then `engine.resume(run)`",
+             `#[step(name = \"…\")]`, restore order and input, put the change behind \
+             `patched(\"…\")`), deploy, then `engine.resume(run)`",
         );
         text
     }

@@ -7,13 +7,14 @@
 
 mod fresh;
 mod mismatch;
+mod past;
 
 use std::collections::VecDeque;
 use std::panic::Location;
 
 use crate::clock::Timestamp;
 use crate::digest::{Digest, InputDigest};
-use crate::id_map::IdMap;
+use crate::id_map::{IdMap, IdSet};
 use crate::ids::{CallKind, RunId, StepId};
 use crate::journal::{
     CancelRequested, ChildFinished, Closing, End, Event, Record, RunStarted, SignalReceived,
@@ -22,6 +23,7 @@ use crate::journal::{
 
 pub use fresh::{FreshFor, OnStale};
 pub(crate) use mismatch::{Difference, Mismatch, compare_inputs};
+pub(crate) use past::{Fork, Past, Patch};
 
 /// A journal as replay needs it.
 #[derive(Debug)]
@@ -32,6 +34,7 @@ pub(crate) struct History {
     pub(crate) known: IdMap<StepId, Known>,
     /// Steps that were about to run and have no outcome.
     pub(crate) intents: IdMap<StepId, Delivery>,
+    pub(crate) past: Past,
     pub(crate) last_time: Timestamp,
     pub(crate) end: Option<End>,
 }
@@ -134,6 +137,7 @@ impl History {
             deliveries: VecDeque::new(),
             known: IdMap::default(),
             intents: IdMap::default(),
+            past: Past::default(),
             last_time: time,
             end: None,
         };
@@ -155,6 +159,7 @@ impl History {
                     next_at: failed.next_at,
                 };
                 self.known.insert(failed.step, known);
+                self.past.add(failed.step, seq, false);
                 return;
             }
             Event::TimerSet(set) => {
@@ -162,6 +167,7 @@ impl History {
                     deadline: set.deadline,
                 };
                 self.known.insert(set.timer, known);
+                self.past.add(set.timer, seq, false);
                 return;
             }
             Event::SignalReceived(signal) => Recorded::Signal(Box::new(signal)),
@@ -169,6 +175,7 @@ impl History {
             Event::CancelRequested(cancel) => Recorded::Cancel(Box::new(cancel)),
             Event::ChildFinished(child) => {
                 // What is known of a child is needed when its call is made again.
+                self.past.add(child.call, seq, true);
                 let what = Recorded::Child(Box::new(child));
                 self.deliveries.push_back(Delivery { seq, time, what });
                 return;
@@ -179,19 +186,40 @@ impl History {
                     digest: started.input_digest,
                 };
                 self.known.insert(started.call, known);
+                self.past.add(started.call, seq, false);
                 return;
             }
             Event::StepIntent(intent) => {
                 let (step, what) = (intent.step, Recorded::Intent(Box::new(intent)));
+                self.past.add(step, seq, false);
                 self.intents.insert(step, Delivery { seq, time, what });
                 return;
             }
             Event::StaleOutcomeDiscarded(stale) => {
+                self.past.forget(stale.step);
                 self.deliveries
                     .retain(|delivery| delivery.seq != stale.discarded);
                 return;
             }
-            Event::RunStarted(_) | Event::RunRecovered(_) => return,
+            Event::RunRecovered(recovered) => {
+                for call in recovered.in_flight {
+                    self.past.add(call, seq, false);
+                }
+                return;
+            }
+            Event::RunReopened(reopened) => {
+                self.void(&reopened.voided);
+                return;
+            }
+            Event::PatchMarker(patch) => {
+                self.past.add_patch(patch.name);
+                return;
+            }
+            Event::RunForked(fork) => {
+                self.past_of(fork.origin);
+                return;
+            }
+            Event::RunStarted(_) => return,
             Event::RunCompleted(_)
             | Event::RunFailed(_)
             | Event::RunAborted(_)
@@ -204,8 +232,41 @@ impl History {
         if let Some(id) = delivery.id() {
             self.known.remove(&id);
             self.intents.remove(&id);
+            self.past.add(id, seq, true);
         }
         self.deliveries.push_back(delivery);
+    }
+}
+
+impl History {
+    /// All until now was copied from another run. Attempts that failed there without an outcome are
+    /// not this run's; the deadlines of its timers are.
+    fn past_of(&mut self, origin: RunId) {
+        let outcomes: IdSet<StepId> = self.deliveries.iter().filter_map(Delivery::id).collect();
+        self.known.retain(|call, known| match known {
+            Known::Timer { .. } => true,
+            Known::Child { .. } => outcomes.contains(call),
+            Known::Failed { .. } => false,
+        });
+        let shared = outcomes.into_iter().chain(self.known.keys().copied());
+        let shared = shared.collect();
+        let last = self.deliveries.back().map(|delivery| delivery.seq);
+        self.past.fork(origin, shared, last);
+    }
+
+    /// Takes records out that no longer count. Attempts at what they were the outcomes of begin anew.
+    fn void(&mut self, voided: &[u64]) {
+        let past = &mut self.past;
+        self.deliveries.retain(|delivery| {
+            let counts = !voided.contains(&delivery.seq);
+            if !counts {
+                if let Some(call) = delivery.id() {
+                    past.forget(call);
+                }
+            }
+            counts
+        });
+        self.end = None;
     }
 }
 

@@ -63,7 +63,7 @@ pub type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 /// See the [module's contract](self). Implementations are shared between all runs of an
 /// engine and called from any thread.
 pub trait Store: Send + Sync + 'static {
-    /// Creates a run with its first frame (sequence 0), or reports the run that has the id
+    /// Creates a run with its first frames (from sequence 0), or reports the run that has the id
     /// already, unchanged.
     fn create(&self, run: NewRun) -> BoxFuture<'_, StoreResult<Creation>>;
 

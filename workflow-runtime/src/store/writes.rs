@@ -14,6 +14,8 @@ pub struct NewRun {
     pub header: RunHeader,
     /// Its first frame.
     pub first: Bytes,
+    /// The frames behind it, if it begins with more: a fork does.
+    pub rest: Vec<Bytes>,
     /// How durable the acknowledgement is.
     pub durability: Durability,
 }

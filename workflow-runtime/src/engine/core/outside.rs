@@ -212,6 +212,7 @@ impl RunCore {
             cancel: false,
         };
         let place = format!("`{}` at {}", started.workflow, started.source);
+        state.past.make(call);
         match state.known.remove(&call) {
             Some(Known::Child {
                 digest: recorded, ..

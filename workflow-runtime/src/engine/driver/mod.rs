@@ -9,9 +9,11 @@
 mod closing;
 mod mail;
 mod permit;
+mod probe;
 mod replaying;
 mod resting;
 mod stale;
+mod tolerant;
 
 use std::borrow::Cow;
 use std::collections::VecDeque;
@@ -33,6 +35,7 @@ use super::registry::WorkflowFuture;
 use super::timers::Deadline;
 use super::warnings::Warning;
 use super::writer::{Commit, Due, Writer};
+use crate::call::CodeChanges;
 use crate::call::outcome::panic_message;
 use crate::clock::{Timestamp, wall_clock};
 use crate::context::{Ambient, Scope, enter};
@@ -87,6 +90,7 @@ pub(crate) struct Driver {
     intents: IdMap<StepId, Delivery>,
     /// What is known of outcomes that are too old.
     staleness: Staleness,
+    changes: CodeChanges,
     replayed: u64,
     /// Appends that are not acknowledged yet, in order.
     commits: VecDeque<Commit>,
@@ -103,6 +107,8 @@ pub(crate) struct Driver {
     resting: Resting,
     /// Steps may have been in flight when the last process died.
     after_crash: bool,
+    /// Nothing but a replay is wanted.
+    probing: bool,
     permit: Permit,
     started: bool,
     warned_idle: bool,
@@ -128,6 +134,7 @@ impl Driver {
         intents: IdMap<StepId, Delivery>,
         mail: Vec<Mail>,
         parent: Option<Parent>,
+        changes: CodeChanges,
         after_crash: bool,
     ) -> Self {
         let root = Scope::root(core.clone());
@@ -154,6 +161,7 @@ impl Driver {
             recorded,
             intents,
             staleness: Staleness::default(),
+            changes,
             replayed: 0,
             commits: VecDeque::new(),
             durable: VecDeque::new(),
@@ -165,6 +173,7 @@ impl Driver {
             ending: None,
             resting: Resting::No,
             after_crash,
+            probing: false,
             permit: Permit::Released,
             started: false,
             warned_idle: false,
@@ -252,8 +261,12 @@ impl Driver {
         }
     }
 
-    /// Hands what the calls made to the store.
+    /// Hands what the calls made to the store; not before the recorded outcomes are used up, so that
+    /// code that does not fit them leaves no trace.
     fn write_outbox(&mut self, end: Option<&End>) {
+        if self.stage == Stage::Replaying {
+            return;
+        }
         self.core.swap_outbox(&mut self.drafts);
         if let Some(end) = end {
             self.tell_parent(end);
@@ -286,24 +299,41 @@ impl Driver {
                 Next::Again
             }
             Stage::Recovering | Stage::Ending => Next::Wait,
-            Stage::Live => match self.durable.pop_front() {
-                Some((Due::Call(id), time)) => {
-                    self.core.deliver(id, time, Delivered::Durable);
-                    Next::Again
-                }
-                Some((Due::Letter(letter), time)) => {
-                    self.receive(*letter, time);
-                    Next::Again
-                }
-                None => match self.journal_mail() {
-                    Ok(true) => Next::Again,
-                    Ok(false) => {
-                        self.note_idleness();
-                        Next::Wait
-                    }
-                    Err(exit) => Next::Exit(exit),
-                },
-            },
+            Stage::Live => self.deliver_next(),
+        }
+    }
+
+    /// Delivers the next outcome of a live run; recorded ones, that only tolerant replay leaves, first.
+    fn deliver_next(&mut self) -> Next {
+        if let Some(next) = self.deliver_waiting() {
+            return next;
+        }
+        if self.deliver_durable() {
+            return Next::Again;
+        }
+        match self.journal_mail() {
+            Ok(true) => Next::Again,
+            Ok(false) => {
+                self.note_idleness();
+                Next::Wait
+            }
+            Err(exit) => Next::Exit(exit),
+        }
+    }
+
+    /// Delivers what is durable and next in line. `false` if nothing is.
+    fn deliver_durable(&mut self) -> bool {
+        match self.durable.pop_front() {
+            Some((Due::Call(id), time)) => {
+                self.core.deliver(id, time, Delivered::Durable);
+                true
+            }
+            Some((Due::Letter(letter), time)) => {
+                self.core.pass_all();
+                self.receive(*letter, time);
+                true
+            }
+            None => false,
         }
     }
 
@@ -319,6 +349,7 @@ impl Driver {
         if self.undone() {
             return Next::Again;
         }
+        let mut left_over = VecDeque::new();
         while let Some(left) = self.recorded.pop_front() {
             if let Recorded::Closing(closing) = &left.what {
                 return self.resume_undo(Closing::clone(closing), &left);
@@ -331,9 +362,17 @@ impl Driver {
                 self.core.complete_undo(id, &step.outcome);
             }
             let called = matches!(left.what, Recorded::Child(_)) && self.core.has_child(id);
-            if !called && !self.core.take_dropped(id) {
+            if called || self.core.take_dropped(id) {
+                continue;
+            }
+            if !self.is_tolerant() {
                 return Next::Exit(self.diverged(&left, true, Vec::new()));
             }
+            left_over.push_back(left);
+        }
+        if self.is_tolerant() {
+            self.recorded = left_over;
+            self.report_left(true);
         }
         if let Err(exit) = self.check_intents(true) {
             return Next::Exit(exit);
@@ -351,16 +390,9 @@ impl Driver {
 
     /// The engine is stopping: leave once what began has been journaled.
     fn close(&mut self) -> Next {
-        match self.durable.pop_front() {
-            Some((Due::Call(id), time)) => {
-                self.core.deliver(id, time, Delivered::Durable);
-                return Next::Again;
-            }
-            Some((Due::Letter(letter), time)) => {
-                self.receive(*letter, time);
-                return Next::Again;
-            }
-            None => {}
+        // With recorded outcomes left, the order of delivery is for the next process to keep.
+        if self.recorded.is_empty() && self.deliver_durable() {
+            return Next::Again;
         }
         if self.core.bodies() == 0 && self.commits.is_empty() {
             Next::Exit(Exit::Left)
@@ -374,6 +406,9 @@ impl Driver {
     }
 
     fn warn(&self, message: impl Into<Cow<'static, str>>) {
+        if self.probing {
+            return;
+        }
         let identity = self.core.identity();
         self.core.services.warnings.push(Warning {
             run: identity.run_id,

@@ -46,6 +46,7 @@ impl Driver {
                     name: step.name.clone(),
                     discarded: delivery.seq,
                 });
+                self.core.discard(id);
                 Some(self.swallowed())
             }
             OnStale::Abort => {

@@ -83,6 +83,7 @@ macro_rules! __store_rules {
         $callback! {
             { $($argument)* }
             a_created_run_has_its_header_and_first_frame
+            a_run_can_begin_with_several_frames
             an_id_that_exists_is_reported_and_left_unchanged
             racing_creations_of_one_id_make_one_run
             appended_frames_come_back_in_order
@@ -204,6 +205,7 @@ fn new_run(n: u64) -> NewRun {
     NewRun {
         header: header(n),
         first: frame(n, 0, 40),
+        rest: Vec::new(),
         durability: Durability::Synced,
     }
 }

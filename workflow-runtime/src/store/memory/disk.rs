@@ -20,7 +20,7 @@ use crate::store::{
 /// One write as it lies on the disk.
 #[derive(Debug, Clone)]
 pub(super) enum Write {
-    /// A run and its first frame.
+    /// A run and its first frames.
     Create(NewRun),
     /// Frames at the end of a journal.
     Append(Append),
@@ -118,7 +118,7 @@ impl Run {
     fn new(new: &NewRun) -> Self {
         Self {
             header: new.header.clone(),
-            frames: vec![new.first.clone()],
+            frames: [&new.first].into_iter().chain(&new.rest).cloned().collect(),
             epoch: Epoch::FIRST,
             mail: Vec::new(),
             next_letter: 0,

@@ -26,6 +26,7 @@ fn new_run(n: u8) -> NewRun {
     NewRun {
         header: header(n),
         first: Bytes::from_static(b"first"),
+        rest: Vec::new(),
         durability: Durability::Synced,
     }
 }

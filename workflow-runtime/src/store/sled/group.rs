@@ -102,6 +102,19 @@ impl Group {
         }
         self.draft.created(&run.header, &run.first);
         self.changes.push(Change::Created(run.header, run.first));
+        if !run.rest.is_empty() {
+            self.draft.appended(id, 1, &run.rest, None);
+            self.changes.push(Change::Appended(Append {
+                run: id,
+                epoch: Epoch::FIRST,
+                first_seq: 1,
+                frames: run.rest,
+                end: None,
+                taken: 0,
+                changes: None,
+                durability: run.durability,
+            }));
+        }
         Ok(Creation::Created(Epoch::FIRST))
     }
 
@@ -144,6 +157,8 @@ impl Change {
             Self::Appended(append) => {
                 let live = table.runs.get_mut(&append.run)?;
                 let frames = append.frames.len();
+                // Raised when it was accepted already, but for what a run was created with.
+                live.next_seq = live.next_seq.max(append.first_seq + frames as u64);
                 for frame in append.frames {
                     live.push(frame, commit);
                 }

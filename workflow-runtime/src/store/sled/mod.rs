@@ -217,7 +217,8 @@ impl Store for SledStore {
         let names = header.namespace.len() + header.workflow.len();
         let key = header.key.as_ref().map_or(0, |key| key.len());
         let mut state = self.shared.lock();
-        match fits(header.run, run.first.len() + names + key).and_then(|()| state.open()) {
+        let rest: usize = run.rest.iter().map(|frame| frame.len() + 4).sum();
+        match fits(header.run, run.first.len() + rest + names + key).and_then(|()| state.open()) {
             Ok(()) => self.ask(&mut state, |reply| Op::Create(run, reply)),
             Err(error) => Box::pin(ready(Err(error))),
         }

@@ -85,6 +85,7 @@ fn new_run(n: u64) -> NewRun {
     NewRun {
         header: header(n),
         first: vec![1; 100].into(),
+        rest: Vec::new(),
         durability: Durability::Synced,
     }
 }
