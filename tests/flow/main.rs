@@ -16,6 +16,7 @@ mod payloads;
 mod random_programs;
 mod reading;
 mod resumed;
+mod schedules;
 mod starting;
 mod steps;
 mod stopping;

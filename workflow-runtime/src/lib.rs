@@ -90,8 +90,9 @@ pub use context::{
 pub use determinism::{Random, now, random, uuid};
 pub use digest::Digest;
 pub use engine::{
-    Engine, EngineBuilder, EngineError, ParseCursorError, RunCursor, RunError, RunHandle,
-    RunStatus, Runs, RunsPage, Shutdown, Start, Verification, Warning,
+    CatchUp, Engine, EngineBuilder, EngineError, Overlap, ParseCursorError, RunCursor, RunError,
+    RunHandle, RunStatus, Runs, RunsPage, Schedule, ScheduleDescription, ScheduleHandle, Shutdown,
+    Start, Verification, Warning,
 };
 pub use error::{Error, Result, ResultExt};
 pub use ids::{ParseIdError, RunId, StepId};

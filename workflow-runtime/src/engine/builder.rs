@@ -7,11 +7,12 @@ use std::time::Duration;
 
 use tokio::sync::{Notify, Semaphore};
 
+use super::plan::Plan;
 use super::registry::Registry;
 use super::resources::Resources;
 use super::timers::Timers;
 use super::warnings::Warnings;
-use super::{Config, Engine, EngineError, Owner, Services, Shared, task};
+use super::{Config, Engine, EngineError, Owner, Services, Shared, schedules, task};
 use crate::call::Workflow;
 use crate::journal::AuditKey;
 use crate::payload::{DEFAULT_LIMIT, PayloadCodec, Payloads};
@@ -228,8 +229,10 @@ impl EngineBuilder {
             runs: Mutex::default(),
             closing: AtomicBool::new(false),
             left: Notify::new(),
+            plan: Plan::default(),
         });
         task::resume_all(&shared).await?;
+        schedules::serve(&shared);
         Ok(Engine {
             owner: Arc::new(Owner { shared }),
         })

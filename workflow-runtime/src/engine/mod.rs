@@ -3,18 +3,24 @@
 //! The files in the order a run goes through them: `builder` opens an engine, `start` begins a run,
 //! `task` claims, replays and drives it, `driver` holds the loop, `core` is what driver and calls
 //! share, `writer` appends to the journal; `handle` waits for the end, `inspect` reads. Around
-//! them: `registry`, `resources`, `timers`, `signal`, `warnings`, `shutdown`.
+//! them: `registry`, `resources`, `timers`, `signal`, `warnings`, `shutdown`. Beside the runs, as tasks of
+//! `plan` that keep `notes`: `schedules`.
 
 mod builder;
 pub(crate) mod core;
 mod driver;
 mod error;
+mod generations;
 mod handle;
 mod inspect;
+mod notes;
 pub(crate) mod obstacle;
+mod plan;
+mod prepared;
 mod progress;
 mod registry;
 pub(crate) mod resources;
+mod schedules;
 mod shutdown;
 pub(crate) mod signal;
 mod start;
@@ -43,6 +49,7 @@ pub use builder::EngineBuilder;
 pub use error::{EngineError, RunError};
 pub use handle::{RunHandle, RunStatus};
 pub use inspect::{ParseCursorError, RunCursor, Runs, RunsPage, Verification};
+pub use schedules::{CatchUp, Overlap, Schedule, ScheduleDescription, ScheduleHandle};
 pub use shutdown::Shutdown;
 pub use start::Start;
 pub use warnings::Warning;
@@ -101,6 +108,8 @@ pub(crate) struct Shared {
     closing: AtomicBool,
     /// Notified whenever a run leaves the engine.
     left: Notify,
+    /// The tasks beside the runs.
+    plan: plan::Plan,
 }
 
 /// What calls and drivers need while a run goes on.
@@ -191,11 +200,13 @@ impl Shared {
         *entry.core.lock().unwrap_or_else(PoisonError::into_inner) = None;
         entry.progress.set(progress);
         self.left.notify_waiters();
+        self.plan.run_left();
     }
 
     /// Stops every task at once.
     fn stop_all(&self, reason: &str) {
         self.closing.store(true, Ordering::Release);
+        self.plan.stop();
         let entries: Vec<_> = self.runs().drain().collect();
         for (_, entry) in entries {
             entry.abort();

@@ -1,20 +1,15 @@
 //! Starting a run: derive its id, make its first record durable, hand it to a task.
 
 use std::future::IntoFuture;
-use std::marker::PhantomData;
 use std::sync::Arc;
 
+use super::prepared::{EncodedCall, Naming, Prepared};
 use super::progress::Progress;
 use super::{EngineError, RunEntry, RunHandle, Shared, task};
-use crate::call::args::{NamedWorkflowArgs, OrderedWorkflowArgs, WorkflowArgsSeed};
-use crate::call::{Workflow, WorkflowCall, WorkflowDefinition};
-use crate::clock::wall_clock;
-use crate::digest::digest;
-use crate::ids::{DERIVATION_VERSION, RunId};
-use crate::journal::{Chain, Draft, Event, RunStarted};
+use crate::call::{Workflow, WorkflowCall};
+use crate::ids::RunId;
 use crate::key::Key;
-use crate::payload::PayloadError;
-use crate::store::{BoxFuture, Durability, NewRun, RunHeader, RunState};
+use crate::store::{BoxFuture, RunState};
 
 /// A run about to be started; see [`Engine::start`](super::Engine::start).
 #[must_use = "nothing is started until this is awaited"]
@@ -42,76 +37,16 @@ impl<W: Workflow> Start<W> {
 
     /// Makes the run's header and first record.
     fn prepare(&self) -> Result<Prepared, EngineError> {
-        let definition = W::DEFINITION;
-        let WorkflowDefinition {
-            name,
-            version,
-            args,
-            ..
-        } = *definition;
         let shared = &self.shared;
-        if shared.registry.find(name, version).is_none() {
-            return Err(EngineError::NotRegistered {
-                workflow: name,
-                version,
-            });
-        }
+        let call = EncodedCall::new(shared, &self.call)?;
         if let Some(problem) = self.key.as_ref().and_then(Key::problem) {
             return Err(EngineError::Key(problem));
         }
-        let unfit = |problem| EngineError::Input {
-            workflow: name,
-            problem,
+        let naming = match &self.key {
+            Some(key) => Naming::keyed(&shared.namespace, &call.workflow, key.as_str(), 0),
+            None => Naming::unkeyed(RunId::random()),
         };
-        let payloads = &shared.services.payloads;
-        let input_digest = digest(&OrderedWorkflowArgs(&self.call.input))
-            .map_err(|error| unfit(PayloadError::Serialize(error.to_string())))?
-            .strict;
-        let input = payloads
-            .encode(&NamedWorkflowArgs(args, &self.call.input))
-            .map_err(unfit)?;
-        // What cannot be read back is refused now, not found at the first resume.
-        let seed = WorkflowArgsSeed::<W::Input>(args, PhantomData);
-        payloads.decode_seed(seed, &input).map_err(unfit)?;
-        let run = match &self.key {
-            Some(key) => RunId::derive(&shared.namespace, name, key.as_str(), 0),
-            None => RunId::random(),
-        };
-        let created_at = wall_clock();
-        let key: Option<Box<str>> = self.key.as_ref().map(|key| key.as_str().into());
-        let header = RunHeader {
-            run,
-            namespace: (*shared.namespace).into(),
-            workflow: name.into(),
-            version,
-            key: key.clone(),
-            input_digest,
-            created_at,
-            origin: None,
-            state: RunState::Active,
-        };
-        let started = RunStarted {
-            namespace: (*shared.namespace).into(),
-            workflow: name.into(),
-            version,
-            key,
-            generation: 0,
-            derivation: DERIVATION_VERSION,
-            input_digest,
-            input,
-        };
-        let mut chain = Chain::new(run, shared.audit_key.clone());
-        let first = Draft::of(&Event::RunStarted(started.clone())).seal(created_at, &mut chain);
-        let new = NewRun {
-            header,
-            first,
-            durability: Durability::Synced, // whoever was told of a start relies on it
-        };
-        Ok(Prepared {
-            new,
-            started,
-            chain,
-        })
+        Ok(Prepared::new(shared, &call, naming, RunState::Active))
     }
 
     async fn run(self) -> Result<RunHandle<W>, EngineError> {
@@ -163,14 +98,6 @@ impl<W: Workflow> Start<W> {
             };
         }
     }
-}
-
-/// A run that is ready to be created.
-#[derive(Clone)]
-pub(super) struct Prepared {
-    pub(super) new: NewRun,
-    pub(super) started: RunStarted,
-    pub(super) chain: Chain,
 }
 
 impl<W: Workflow> IntoFuture for Start<W> {

@@ -13,8 +13,8 @@ use tokio::sync::oneshot;
 use super::core::{Phase, RunCore};
 use super::driver::{Driver, Exit};
 use super::obstacle::Obstacle;
+use super::prepared::Prepared;
 use super::progress::Progress;
-use super::start::Prepared;
 use super::writer::Writer;
 use super::{EngineError, RunEntry, Shared};
 use crate::clock::Timestamp;
@@ -128,6 +128,13 @@ pub(super) async fn resume(shared: &Arc<Shared>, run: RunId) -> Result<(), Engin
             }
             _ => return Ok(()),
         }
+    }
+}
+
+/// Wakes a stored run: one that was created asleep or active by somebody who does not drive it.
+pub(super) fn wake(shared: &Arc<Shared>, run: RunId) {
+    if !shared.is_closing() {
+        take_up(shared, run, false);
     }
 }
 

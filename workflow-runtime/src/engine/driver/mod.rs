@@ -297,7 +297,7 @@ impl Driver {
     fn warn(&self, message: impl Into<Cow<'static, str>>) {
         let identity = self.core.identity();
         self.core.services.warnings.push(Warning {
-            run: identity.run_id,
+            run: Some(identity.run_id),
             workflow: identity.workflow_name.clone(),
             message: message.into(),
         });

@@ -1,0 +1,56 @@
+//! Generations of keys: a key whose run was deleted names a new run, never the old one again.
+//!
+//! Owns the tombstone that the deletion of a keyed run leaves for ever: key → the generation that
+//! comes next. Were a generation given twice, run and step ids would repeat, and a payment API would
+//! answer with the old charge.
+
+use bytes::Bytes;
+
+use super::notes::{self, Space};
+use super::{EngineError, Shared};
+use crate::ids::RunId;
+use crate::store::{Guard, NoteKey};
+
+/// Names a key's tombstone. Keys are of any length; their note holds the id of their first run instead,
+/// which is derived from namespace, workflow and key.
+pub(super) fn note_key(namespace: &str, workflow: &str, key: &str) -> NoteKey {
+    let first = RunId::derive(namespace, workflow, key, 0);
+    notes::key(Space::Generation, namespace, &[first.as_bytes()])
+}
+
+/// The generation that a key is in, as its note says.
+#[derive(Debug, Clone)]
+pub(super) struct Generation {
+    pub(super) number: u64,
+    pub(super) guard: Guard,
+}
+
+impl Generation {
+    /// Looks a key's generation up.
+    pub(super) async fn of(
+        shared: &Shared,
+        workflow: &str,
+        key: &str,
+    ) -> Result<Self, EngineError> {
+        let note = note_key(&shared.namespace, workflow, key);
+        let found = shared.store.note(note.clone()).await?;
+        let number = match &found {
+            None => 0,
+            Some(bytes) => notes::decode(bytes).map_err(|problem| {
+                EngineError::Key(format!(
+                    "the generation of the key {key:?} cannot be read: {problem}"
+                ))
+            })?,
+        };
+        let guard = Guard {
+            key: note,
+            expected: found,
+        };
+        Ok(Self { number, guard })
+    }
+
+    /// The value of the note once this generation's run is deleted.
+    pub(super) fn tombstone(&self) -> Bytes {
+        notes::encode(&(self.number + 1))
+    }
+}

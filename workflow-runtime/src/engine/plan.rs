@@ -1,0 +1,77 @@
+//! The tasks beside the runs: schedules, queues, the sweep.
+//!
+//! Owns how they are rung and how they end with their engine. It knows nothing of what they do.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use tokio::sync::Notify;
+use tokio::task::AbortHandle;
+
+/// What the tasks beside the runs share with the engine.
+#[derive(Default)]
+pub(super) struct Plan {
+    pub(super) schedules: Arc<Bell>,
+    tasks: Mutex<Vec<AbortHandle>>,
+}
+
+/// Wakes one of the tasks. A ring while it works is not lost.
+#[derive(Default)]
+pub(super) struct Bell {
+    notify: Notify,
+    changed: AtomicBool,
+    /// The task wants to know when runs leave the engine.
+    awaits_runs: AtomicBool,
+}
+
+impl Bell {
+    /// Tells the task that something was changed.
+    pub(super) fn ring(&self) {
+        self.changed.store(true, Ordering::Release);
+        self.notify.notify_one();
+    }
+
+    /// Says whether something was changed since this was asked last.
+    pub(super) fn take_changed(&self) -> bool {
+        self.changed.swap(false, Ordering::AcqRel)
+    }
+
+    /// Says whether the task is rung when a run leaves the engine.
+    pub(super) fn await_runs(&self, awaits: bool) {
+        self.awaits_runs.store(awaits, Ordering::Release);
+    }
+
+    /// Waits until there is a reason to look again, but not for longer than `nap`.
+    pub(super) async fn wait(&self, nap: Duration) {
+        let _ = tokio::time::timeout(nap, self.notify.notified()).await;
+    }
+
+    fn run_left(&self) {
+        if self.awaits_runs.load(Ordering::Acquire) {
+            self.notify.notify_one();
+        }
+    }
+}
+
+impl Plan {
+    /// Starts a task that ends with the engine.
+    pub(super) fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
+        let handle = tokio::spawn(task).abort_handle();
+        self.tasks
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .push(handle);
+    }
+
+    /// A run has left the engine.
+    pub(super) fn run_left(&self) {
+        self.schedules.run_left();
+    }
+
+    /// Ends all tasks. What they were writing is there or is not: the next engine goes on from that.
+    pub(super) fn stop(&self) {
+        let tasks = std::mem::take(&mut *self.tasks.lock().unwrap_or_else(PoisonError::into_inner));
+        tasks.iter().for_each(AbortHandle::abort);
+    }
+}
