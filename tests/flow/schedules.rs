@@ -250,6 +250,45 @@ async fn engines_one_after_the_other_and_beside_each_other_run_a_tick_once() {
 }
 
 #[tokio::test]
+async fn what_another_process_changed_is_not_written_over() {
+    let world = World::new(OPEN);
+    let store = MemoryStore::new();
+    let serving = world
+        .engine()
+        .open_with(store.clone())
+        .await
+        .expect("opens");
+    let quick = serving
+        .schedule("quick", report("Berlin".into()))
+        .every(Duration::from_millis(5))
+        .overlap(Overlap::Allow);
+    quick.await.expect("is declared");
+    until("it is served", async || !ended(&serving).await.is_empty()).await;
+    // The serving engine knows the schedule as it was, and nobody tells it.
+    let other = world
+        .engine()
+        .open_with(store.clone())
+        .await
+        .expect("opens");
+    let quick = other.schedule_handle("quick");
+    quick.pause().await.expect("is paused");
+    let before = keys_of(&store).await.len();
+    tokio::time::sleep(Duration::from_millis(40)).await;
+    assert_eq!(keys_of(&store).await.len(), before);
+    assert!(quick.describe().await.expect("is there").paused);
+    quick.resume().await.expect("is resumed");
+    until("it ticks again", async || {
+        keys_of(&store).await.len() > before
+    })
+    .await;
+    quick.delete().await.expect("is deleted");
+    let before = keys_of(&store).await.len();
+    tokio::time::sleep(Duration::from_millis(40)).await;
+    assert_eq!(keys_of(&store).await.len(), before);
+    assert!(other.schedules().await.expect("lists").is_empty());
+}
+
+#[tokio::test]
 async fn ticks_during_a_run_are_skipped_kept_or_run_beside_it() {
     for (overlap, at_once, skipped, buffered) in [
         (Overlap::Skip, 1, 4, false),
