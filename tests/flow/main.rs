@@ -13,6 +13,7 @@ mod keys;
 mod misuse;
 mod parking;
 mod payloads;
+mod queues;
 mod random_programs;
 mod reading;
 mod resumed;

@@ -90,9 +90,10 @@ pub use context::{
 pub use determinism::{Random, now, random, uuid};
 pub use digest::Digest;
 pub use engine::{
-    CatchUp, Engine, EngineBuilder, EngineError, Overlap, ParseCursorError, RunCursor, RunError,
-    RunHandle, RunStatus, Runs, RunsPage, Schedule, ScheduleDescription, ScheduleHandle, Shutdown,
-    Start, Verification, Warning,
+    CatchUp, Debounce, Debounced, Engine, EngineBuilder, EngineError, Overlap, ParseCursorError,
+    Queue, QueueDescription, QueueHandle, RunCursor, RunError, RunHandle, RunStatus, Runs,
+    RunsPage, Schedule, ScheduleDescription, ScheduleHandle, Shutdown, Start, Verification,
+    Warning,
 };
 pub use error::{Error, Result, ResultExt};
 pub use ids::{ParseIdError, RunId, StepId};

@@ -12,7 +12,7 @@ use super::registry::Registry;
 use super::resources::Resources;
 use super::timers::Timers;
 use super::warnings::Warnings;
-use super::{Config, Engine, EngineError, Owner, Services, Shared, schedules, task};
+use super::{Config, Engine, EngineError, Owner, Queue, Services, Shared, queues, schedules, task};
 use crate::call::Workflow;
 use crate::journal::AuditKey;
 use crate::payload::{DEFAULT_LIMIT, PayloadCodec, Payloads};
@@ -46,6 +46,7 @@ pub struct EngineBuilder {
     audit_key: Option<AuditKey>,
     max_active: usize,
     config: Config,
+    queues: Vec<Queue>,
 }
 
 impl Default for EngineBuilder {
@@ -65,6 +66,7 @@ impl Default for EngineBuilder {
                 kept_input_limit: DEFAULT_KEPT_INPUT,
                 durability: Durability::Synced,
             },
+            queues: Vec::new(),
         }
     }
 }
@@ -177,6 +179,19 @@ impl EngineBuilder {
         self
     }
 
+    /// Declares a queue, so that runs can be started in it. Its limits are durable: one that is changed while
+    /// it is in use ([`QueueHandle::set`](super::QueueHandle::set)) stays so, until the declaration is another one.
+    #[must_use]
+    pub fn queue(mut self, queue: Queue) -> Self {
+        self.problems.extend(queue.problem());
+        if self.queues.iter().any(|known| known.name() == queue.name()) {
+            self.problems
+                .push(format!("queue `{}` is declared twice", queue.name()));
+        }
+        self.queues.push(queue);
+        self
+    }
+
     /// Opens an engine on an embedded database in a directory, which is made if it is not there,
     /// and resumes every unfinished run.
     ///
@@ -231,8 +246,10 @@ impl EngineBuilder {
             left: Notify::new(),
             plan: Plan::default(),
         });
+        queues::declare(&shared, self.queues).await?;
         task::resume_all(&shared).await?;
         schedules::serve(&shared);
+        queues::serve(&shared);
         Ok(Engine {
             owner: Arc::new(Owner { shared }),
         })

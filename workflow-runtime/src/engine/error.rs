@@ -73,6 +73,14 @@ pub enum EngineError {
         /// What is wrong with it, and the way out.
         problem: String,
     },
+    /// The queue cannot be used like that.
+    #[error("queue `{name}`: {problem}")]
+    Queue {
+        /// The queue.
+        name: String,
+        /// What is wrong, and the way out.
+        problem: String,
+    },
     /// There is no such schedule.
     #[error("there is no schedule `{0}`: declare it with `engine.schedule(..)`")]
     UnknownSchedule(String),

@@ -3,6 +3,7 @@
 use std::fmt;
 use std::marker::PhantomData;
 use std::sync::{Arc, Weak};
+use std::time::Duration;
 
 use super::progress::Progress;
 use super::{EngineError, RunEntry, RunError, Services, Shared, inspect};
@@ -14,6 +15,9 @@ use crate::journal::Outcome;
 use crate::payload::PayloadError;
 use crate::replay::End;
 use crate::store::{EndKind, Parking, RunHeader, RunState};
+
+/// How soon a handle looks again at a run that is not in memory, should nobody tell it.
+const LOOK_AGAIN: Duration = Duration::from_secs(1);
 
 /// How a run stands.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -160,6 +164,7 @@ impl<W: Workflow> RunHandle<W> {
     async fn end(&self) -> Result<Result<End, Parking>, EngineError> {
         let settled = |p: &Progress| !matches!(p, Progress::Creating | Progress::Active);
         let mut waited_for: Option<Arc<RunEntry>> = None;
+        let mut strayed = false;
         loop {
             // A run that was taken up again has a newer entry than this handle.
             let newest = self
@@ -185,6 +190,14 @@ impl<W: Workflow> RunHandle<W> {
                 }
             }
             let shared = self.shared()?;
+            // Enlisted before looking, so that no wake-up in between is missed. Held without the
+            // engine, which a handle does not keep alive.
+            let arrival = shared.plan.arrivals.of(self.run);
+            let mut told = std::pin::pin!(arrival.told());
+            told.as_mut().enable();
+            if shared.entry(self.run).is_some() && !is_new {
+                continue;
+            }
             let header = header(&shared, self.run).await?;
             match header.state {
                 RunState::Parked(parking) => return Ok(Err(parking)),
@@ -196,7 +209,21 @@ impl<W: Workflow> RunHandle<W> {
                 }
                 // Taken up since: wait for that.
                 RunState::Active | RunState::Asleep { .. } if is_new => {}
-                RunState::Active | RunState::Asleep { .. } => {
+                RunState::Active | RunState::Asleep { .. } if shared.is_closing() => {
+                    return Err(EngineError::Stopped("it is shutting down".into()));
+                }
+                // It waits in a queue, or for its time: until it comes into memory.
+                RunState::Asleep { .. } => {
+                    drop(shared);
+                    let _ = tokio::time::timeout(LOOK_AGAIN, told).await;
+                }
+                // Created by a schedule, and its task not begun yet.
+                RunState::Active if !strayed => {
+                    strayed = true;
+                    drop(shared);
+                    let _ = tokio::time::timeout(LOOK_AGAIN, told).await;
+                }
+                RunState::Active => {
                     return Err(EngineError::Stopped(format!(
                         "{} is unfinished and not driven by this engine",
                         self.run

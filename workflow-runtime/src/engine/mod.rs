@@ -4,7 +4,7 @@
 //! `task` claims, replays and drives it, `driver` holds the loop, `core` is what driver and calls
 //! share, `writer` appends to the journal; `handle` waits for the end, `inspect` reads. Around
 //! them: `registry`, `resources`, `timers`, `signal`, `warnings`, `shutdown`. Beside the runs, as tasks of
-//! `plan` that keep `notes`: `schedules`.
+//! `plan` that keep `notes`: `schedules`, `queues`.
 
 mod builder;
 pub(crate) mod core;
@@ -18,6 +18,7 @@ pub(crate) mod obstacle;
 mod plan;
 mod prepared;
 mod progress;
+mod queues;
 mod registry;
 pub(crate) mod resources;
 mod schedules;
@@ -49,6 +50,7 @@ pub use builder::EngineBuilder;
 pub use error::{EngineError, RunError};
 pub use handle::{RunHandle, RunStatus};
 pub use inspect::{ParseCursorError, RunCursor, Runs, RunsPage, Verification};
+pub use queues::{Debounce, Debounced, Queue, QueueDescription, QueueHandle};
 pub use schedules::{CatchUp, Overlap, Schedule, ScheduleDescription, ScheduleHandle};
 pub use shutdown::Shutdown;
 pub use start::Start;

@@ -19,6 +19,18 @@ const FORMAT: u8 = 1;
 pub(super) enum Space {
     /// Schedules: namespace, name.
     Schedule = 0x40,
+    /// Settings of queues: namespace, queue.
+    QueueSettings = 0x50,
+    /// The turn of a queue: namespace, queue.
+    QueueTurn = 0x51,
+    /// Queued runs: namespace, queue, inverted priority, arrival, run.
+    QueueWaiting = 0x52,
+    /// Queued runs whose delay is not over: namespace, queue, end of the delay, run.
+    QueueDelayed = 0x53,
+    /// Runs that hold a slot: namespace, queue, run.
+    QueueSlot = 0x54,
+    /// Debounced starts: namespace, queue, workflow, key.
+    QueuePending = 0x55,
     /// Tombstones of keys: namespace, id of the key's first run.
     Generation = 0x60,
 }

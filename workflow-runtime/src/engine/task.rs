@@ -24,27 +24,39 @@ use crate::ids::{DERIVATION_VERSION, RunId, StepId};
 use crate::journal::{AuditKey, Chain, Reader, RunStarted};
 use crate::replay::{Delivery, History, Known};
 use crate::store::{
-    BoxFuture, Creation, Epoch, ParkReason, Parking, RunHeader, RunState, StoreError,
+    BoxFuture, Changes, Commit, Committed, Creation, Epoch, Guard, NewRun, ParkReason, Parking,
+    Refusal, RunHeader, RunState, StoreError, StoreResult,
 };
 
 /// How soon a resume looks at the store again when the run is in memory still.
 const LOOK_AGAIN: Duration = Duration::from_millis(2);
 
-type Created = Result<Option<RunHeader>, EngineError>;
+/// What became of a creation.
+pub(super) enum Created {
+    /// The run was created and is driven.
+    Done,
+    /// A run of that id is in the store already.
+    Exists(Box<RunHeader>),
+    /// The key is in another generation by now.
+    OtherGeneration,
+}
+
+type CreatedResult = Result<Created, EngineError>;
 
 /// A run that is owned and ready to be driven, or how it went instead. Boxed: a task keeps the
 /// largest of its moments for life, and this one is over soon.
 type Beginning = BoxFuture<'static, Result<Box<Begun>, Progress>>;
 
-/// Creates a run in a task of its own. `Some` if a run of that id is in the store already.
+/// Creates a run in a task of its own. With a guard, only as long as that note says so.
 pub(super) async fn create(
     shared: &Arc<Shared>,
     entry: &Arc<RunEntry>,
     prepared: Prepared,
-) -> Created {
+    guard: Option<Guard>,
+) -> CreatedResult {
     let (answer, created) = oneshot::channel();
     let run = prepared.new.header.run;
-    let beginning = begin_new(shared.clone(), entry.clone(), prepared, answer);
+    let beginning = begin_new(shared.clone(), entry.clone(), prepared, guard, answer);
     spawn(shared, run, entry, Box::pin(beginning));
     created
         .await
@@ -55,7 +67,8 @@ async fn begin_new(
     shared: Arc<Shared>,
     entry: Arc<RunEntry>,
     prepared: Prepared,
-    answer: oneshot::Sender<Created>,
+    guard: Option<Guard>,
+    answer: oneshot::Sender<CreatedResult>,
 ) -> Result<Box<Begun>, Progress> {
     let Prepared {
         new,
@@ -63,14 +76,25 @@ async fn begin_new(
         chain,
     } = prepared;
     let created_at = new.header.created_at;
-    match shared.store.create(new).await {
-        Ok(Creation::Created(epoch)) => {
+    let created = match guard {
+        None => shared
+            .store
+            .create(new)
+            .await
+            .map(|creation| match creation {
+                Creation::Created(epoch) => Ok(epoch),
+                Creation::Exists(header) => Err(Created::Exists(header)),
+            }),
+        Some(guard) => create_guarded(&shared, new, guard).await,
+    };
+    match created {
+        Ok(Ok(epoch)) => {
             entry.progress.set(Progress::Active);
-            let _ = answer.send(Ok(None));
+            let _ = answer.send(Ok(Created::Done));
             Ok(Box::new(Begun::fresh(started, created_at, epoch, chain)))
         }
-        Ok(Creation::Exists(header)) => {
-            let _ = answer.send(Ok(Some(*header)));
+        Ok(Err(refused)) => {
+            let _ = answer.send(Ok(refused));
             Err(Progress::NotCreated)
         }
         Err(error) => {
@@ -78,6 +102,26 @@ async fn begin_new(
             Err(Progress::NotCreated)
         }
     }
+}
+
+/// Creates a run unless its key has another generation by now.
+async fn create_guarded(
+    shared: &Shared,
+    new: NewRun,
+    guard: Guard,
+) -> StoreResult<Result<Epoch, Created>> {
+    let changes = Changes {
+        create: vec![new],
+        ..Changes::default()
+    };
+    let guards = vec![guard];
+    Ok(
+        match shared.store.commit(Commit { guards, changes }).await? {
+            Committed::Done => Ok(Epoch::FIRST),
+            Committed::Refused(Refusal::Exists(header)) => Err(Created::Exists(header)),
+            Committed::Refused(_) => Err(Created::OtherGeneration),
+        },
+    )
 }
 
 /// Takes up every unfinished run in the store.
@@ -149,6 +193,7 @@ fn take_up(shared: &Arc<Shared>, run: RunId, after_crash: bool) -> Option<Arc<Ru
         }
         runs.insert(run, entry.clone());
     }
+    shared.plan.arrivals.tell(run);
     spawn(
         shared,
         run,
