@@ -5,6 +5,7 @@
 //! copied or damaged on purpose ([`cut`], [`Edited`]).
 
 use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use bytes::Bytes;
@@ -190,7 +191,10 @@ pub fn value<T: DeserializeOwned>(step: &StepCompleted) -> T {
     }
 }
 
-/// A store that shows frames other than those that were written.
+/// How often notes were listed on an [`Edited`] store.
+static LOOKS: AtomicUsize = AtomicUsize::new(0);
+
+/// A store that shows frames other than those that were written, and lists notes slowly.
 pub struct Edited<F> {
     /// What was written.
     pub store: MemoryStore,
@@ -250,7 +254,15 @@ impl<F: Fn(&mut Vec<Bytes>) + Send + Sync + 'static> Store for Edited<F> {
         after: Option<NoteKey>,
         limit: usize,
     ) -> BoxFuture<'_, StoreResult<Vec<(NoteKey, Bytes)>>> {
-        self.store.notes(prefix, after, limit)
+        Box::pin(async move {
+            let notes = self.store.notes(prefix, after, limit).await;
+            // Whoever else looks at the store may change it before this one goes on, one sooner and
+            // the next one later.
+            for _ in 0..LOOKS.fetch_add(1, Ordering::Relaxed) * 7 % 5 {
+                tokio::task::yield_now().await;
+            }
+            notes
+        })
     }
 
     fn park(

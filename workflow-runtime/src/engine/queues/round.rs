@@ -113,8 +113,11 @@ impl<'a> Round<'a> {
         self.settle_pending().await?;
         self.ripen().await?;
         loop {
+            // The turn first: a dispatch of another process after this is seen as another turn.
+            let turn_key = turn_key(self.namespace(), self.queue);
+            let turn = self.shared.store.note(turn_key).await?;
             let mut slots = self.slots().await?;
-            if self.dispatch(&mut slots).await? {
+            if self.dispatch(turn, &mut slots).await? {
                 return Ok(Rest {
                     nap: self.nap,
                     holds_slots: slots.held > 0,
@@ -211,9 +214,11 @@ impl<'a> Round<'a> {
     }
 
     /// Gives slots to those whose turn it is. `false`: another dispatcher was faster, or there may be more.
-    async fn dispatch(&mut self, slots: &mut Slots) -> Result<bool, EngineError> {
-        let turn_key = turn_key(self.namespace(), self.queue);
-        let found = self.shared.store.note(turn_key.clone()).await?;
+    async fn dispatch(
+        &mut self,
+        found: Option<Bytes>,
+        slots: &mut Slots,
+    ) -> Result<bool, EngineError> {
         let turn = match &found {
             Some(bytes) => read(self.queue, bytes)?,
             None => Turn::default(),
@@ -234,7 +239,7 @@ impl<'a> Round<'a> {
         if chosen.entries.is_empty() && chosen.dead.is_empty() && free.is_empty() {
             return Ok(true);
         }
-        let commit = self.commit(&chosen, free, (turn_key, found, next));
+        let commit = self.commit(&chosen, free, found, next);
         if self.shared.store.commit(commit).await? != Committed::Done {
             return Ok(false);
         }
@@ -301,13 +306,15 @@ impl<'a> Round<'a> {
         &self,
         chosen: &Chosen,
         free: Vec<NoteKey>,
-        (turn_key, found, next): (NoteKey, Option<Bytes>, Turn),
+        turn: Option<Bytes>,
+        next: Turn,
     ) -> Commit {
+        let turn_key = turn_key(self.namespace(), self.queue);
         let remove = |key: NoteKey| NoteChange { key, value: None };
         let mut commit = Commit {
             guards: vec![Guard {
                 key: turn_key.clone(),
-                expected: found,
+                expected: turn,
             }],
             changes: Changes::default(),
         };
