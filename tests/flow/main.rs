@@ -17,6 +17,7 @@ mod queues;
 mod random_programs;
 mod reading;
 mod resumed;
+mod retention;
 mod schedules;
 mod starting;
 mod steps;

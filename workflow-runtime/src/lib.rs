@@ -91,8 +91,8 @@ pub use determinism::{Random, now, random, uuid};
 pub use digest::Digest;
 pub use engine::{
     CatchUp, Debounce, Debounced, Engine, EngineBuilder, EngineError, Overlap, ParseCursorError,
-    Queue, QueueDescription, QueueHandle, RunCursor, RunError, RunHandle, RunStatus, Runs,
-    RunsPage, Schedule, ScheduleDescription, ScheduleHandle, Shutdown, Start, Verification,
+    Queue, QueueDescription, QueueHandle, Retention, RunCursor, RunError, RunHandle, RunStatus,
+    Runs, RunsPage, Schedule, ScheduleDescription, ScheduleHandle, Shutdown, Start, Verification,
     Warning,
 };
 pub use error::{Error, Result, ResultExt};

@@ -10,9 +10,12 @@ use tokio::sync::{Notify, Semaphore};
 use super::plan::Plan;
 use super::registry::Registry;
 use super::resources::Resources;
+use super::retention::{Retention, Retentions};
 use super::timers::Timers;
 use super::warnings::Warnings;
-use super::{Config, Engine, EngineError, Owner, Queue, Services, Shared, queues, schedules, task};
+use super::{
+    Config, Engine, EngineError, Owner, Queue, Services, Shared, queues, retention, schedules, task,
+};
 use crate::call::Workflow;
 use crate::journal::AuditKey;
 use crate::payload::{DEFAULT_LIMIT, PayloadCodec, Payloads};
@@ -47,6 +50,7 @@ pub struct EngineBuilder {
     max_active: usize,
     config: Config,
     queues: Vec<Queue>,
+    retentions: Retentions,
 }
 
 impl Default for EngineBuilder {
@@ -67,6 +71,7 @@ impl Default for EngineBuilder {
                 durability: Durability::Synced,
             },
             queues: Vec::new(),
+            retentions: Retentions::default(),
         }
     }
 }
@@ -192,6 +197,20 @@ impl EngineBuilder {
         self
     }
 
+    /// Sets how long runs are kept after they ended; for ever otherwise. See [`Engine::sweep`].
+    #[must_use]
+    pub fn retention(mut self, retention: Retention) -> Self {
+        self.retentions.default = retention;
+        self
+    }
+
+    /// Sets how long runs of one workflow are kept after they ended, whatever holds for the others.
+    #[must_use]
+    pub fn retention_of<W: Workflow>(mut self, retention: Retention) -> Self {
+        self.retentions.of.insert(W::DEFINITION.name, retention);
+        self
+    }
+
     /// Opens an engine on an embedded database in a directory, which is made if it is not there,
     /// and resumes every unfinished run.
     ///
@@ -244,12 +263,14 @@ impl EngineBuilder {
             runs: Mutex::default(),
             closing: AtomicBool::new(false),
             left: Notify::new(),
+            retentions: self.retentions,
             plan: Plan::default(),
         });
         queues::declare(&shared, self.queues).await?;
         task::resume_all(&shared).await?;
         schedules::serve(&shared);
         queues::serve(&shared);
+        retention::serve(&shared);
         Ok(Engine {
             owner: Arc::new(Owner { shared }),
         })

@@ -4,7 +4,7 @@
 //! `task` claims, replays and drives it, `driver` holds the loop, `core` is what driver and calls
 //! share, `writer` appends to the journal; `handle` waits for the end, `inspect` reads. Around
 //! them: `registry`, `resources`, `timers`, `signal`, `warnings`, `shutdown`. Beside the runs, as tasks of
-//! `plan` that keep `notes`: `schedules`, `queues`.
+//! `plan` that keep `notes`: `schedules`, `queues`, `retention` (with the `generations` of keys).
 
 mod builder;
 pub(crate) mod core;
@@ -21,6 +21,7 @@ mod progress;
 mod queues;
 mod registry;
 pub(crate) mod resources;
+mod retention;
 mod schedules;
 mod shutdown;
 pub(crate) mod signal;
@@ -51,6 +52,7 @@ pub use error::{EngineError, RunError};
 pub use handle::{RunHandle, RunStatus};
 pub use inspect::{ParseCursorError, RunCursor, Runs, RunsPage, Verification};
 pub use queues::{Debounce, Debounced, Queue, QueueDescription, QueueHandle};
+pub use retention::Retention;
 pub use schedules::{CatchUp, Overlap, Schedule, ScheduleDescription, ScheduleHandle};
 pub use shutdown::Shutdown;
 pub use start::Start;
@@ -110,6 +112,7 @@ pub(crate) struct Shared {
     closing: AtomicBool,
     /// Notified whenever a run leaves the engine.
     left: Notify,
+    retentions: retention::Retentions,
     /// The tasks beside the runs.
     plan: plan::Plan,
 }
