@@ -191,10 +191,18 @@ pub fn value<T: DeserializeOwned>(step: &StepCompleted) -> T {
     }
 }
 
-/// How often notes were listed on an [`Edited`] store.
+/// How often notes of [`Edited`] stores were read.
 static LOOKS: AtomicUsize = AtomicUsize::new(0);
 
-/// A store that shows frames other than those that were written, and lists notes slowly.
+/// Lets whoever else looks at the store change it before this one goes on, one sooner and the next one
+/// later.
+async fn dawdle() {
+    for _ in 0..LOOKS.fetch_add(1, Ordering::Relaxed) * 7 % 5 {
+        tokio::task::yield_now().await;
+    }
+}
+
+/// A store that shows frames other than those that were written, and reads notes slowly.
 pub struct Edited<F> {
     /// What was written.
     pub store: MemoryStore,
@@ -245,7 +253,11 @@ impl<F: Fn(&mut Vec<Bytes>) + Send + Sync + 'static> Store for Edited<F> {
     }
 
     fn note(&self, key: NoteKey) -> BoxFuture<'_, StoreResult<Option<Bytes>>> {
-        self.store.note(key)
+        Box::pin(async move {
+            let note = self.store.note(key).await;
+            dawdle().await;
+            note
+        })
     }
 
     fn notes(
@@ -256,11 +268,7 @@ impl<F: Fn(&mut Vec<Bytes>) + Send + Sync + 'static> Store for Edited<F> {
     ) -> BoxFuture<'_, StoreResult<Vec<(NoteKey, Bytes)>>> {
         Box::pin(async move {
             let notes = self.store.notes(prefix, after, limit).await;
-            // Whoever else looks at the store may change it before this one goes on, one sooner and
-            // the next one later.
-            for _ in 0..LOOKS.fetch_add(1, Ordering::Relaxed) * 7 % 5 {
-                tokio::task::yield_now().await;
-            }
+            dawdle().await;
             notes
         })
     }
