@@ -177,8 +177,24 @@ pub(super) async fn resume(shared: &Arc<Shared>, run: RunId) -> Result<(), Engin
 
 /// Wakes a stored run: one that was created asleep or active by somebody who does not drive it.
 pub(super) fn wake(shared: &Arc<Shared>, run: RunId) {
-    if !shared.is_closing() {
-        take_up(shared, run, false);
+    if shared.is_closing() {
+        return;
+    }
+    if let Some(known) = take_up(shared, run, false) {
+        let shared = shared.clone();
+        tokio::spawn(wake_after(shared, run, known));
+    }
+}
+
+/// What is in memory may be no more than a start of the same key that looks whether the run is there: it
+/// does not drive it, so the run is woken as soon as that has left.
+async fn wake_after(shared: Arc<Shared>, run: RunId, mut known: Arc<RunEntry>) {
+    let settled = |progress: &Progress| !matches!(progress, Progress::Creating);
+    while let Progress::NotCreated = known.progress.wait_for(settled).await
+        && !shared.is_closing()
+        && let Some(other) = take_up(&shared, run, false)
+    {
+        known = other;
     }
 }
 
