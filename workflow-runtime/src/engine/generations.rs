@@ -54,3 +54,25 @@ impl Generation {
         notes::encode(&(self.number + 1))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_bytes_of_a_tombstone_are_frozen() {
+        let hex = |bytes: &[u8]| -> String { bytes.iter().map(|b| format!("{b:02x}")).collect() };
+        let key = note_key("n", "w", "k");
+        let generation = Generation {
+            number: 299,
+            guard: Guard {
+                key: key.clone(),
+                expected: None,
+            },
+        };
+        assert_eq!(hex(&generation.tombstone()), "01fb2c01");
+        let first = hex(RunId::derive("n", "w", "k", 0).as_bytes());
+        assert!(!first.contains("00"), "a zero byte would be escaped");
+        assert_eq!(hex(key.as_bytes()), format!("606e0001{first}0001"));
+    }
+}
