@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use tokio::sync::Semaphore;
 use workflow_runtime::store::memory::{Fault, FaultPlan, MemoryStore, Surviving};
-use workflow_runtime::store::{RunState, Store};
+use workflow_runtime::store::{Commit, NoteChange, NoteKey, RunState, Store};
 use workflow_runtime::{
     Engine, EngineBuilder, EngineError, Queue, Result, RunHandle, RunStatus, step, workflow,
 };
@@ -588,6 +588,39 @@ async fn a_debounced_start_survives_a_crash_at_any_write() {
             effects == 1 || (effects == 2 && write == 1),
             "{write}: {effects}"
         );
+    }
+}
+
+#[tokio::test]
+async fn a_queue_that_cannot_be_read_is_reported_and_stops_no_other() {
+    for (space, part) in [(0x50, None), (0x52, Some("entry")), (0x54, Some("slot"))] {
+        let (shop, ledger) = (Workshop::new(OPEN), Ledger::shared());
+        let store = MemoryStore::new();
+        let parts: Vec<&[u8]> = ["default", "broken"]
+            .into_iter()
+            .chain(part)
+            .map(str::as_bytes)
+            .collect();
+        let builder = engine(&shop, &ledger, mail()).queue(Queue::named("broken"));
+        let first = builder.open_with(store.clone()).await.expect("opens");
+        first.shutdown().await.expect("stops");
+        let store = store.reopen(Surviving::Synced);
+        let mut garbage = Commit::default();
+        garbage.changes.notes.push(NoteChange {
+            key: NoteKey::new(space, &parts),
+            value: Some(vec![1, 200].into()),
+        });
+        store.commit(garbage).await.expect("writes");
+        let builder = engine(&shop, &ledger, mail());
+        let engine = builder.open_with(store.clone()).await.expect("opens");
+        for number in 0..3 {
+            let run = put(&engine, number).await;
+            run.result().await.expect("the other queue goes on");
+        }
+        let warnings = engine.warnings();
+        assert_eq!(warnings.len(), 1, "once: {warnings:?}");
+        let text = warnings[0].to_string();
+        assert!(text.contains("queue `broken` is not served"), "{text}");
     }
 }
 

@@ -39,6 +39,11 @@ impl Bell {
         self.notify.notify_one();
     }
 
+    /// Has the task look again at what it knows.
+    pub(super) fn nudge(&self) {
+        self.notify.notify_one();
+    }
+
     /// Says whether something was changed since this was asked last.
     pub(super) fn take_changed(&self) -> bool {
         self.changed.swap(false, Ordering::AcqRel)
@@ -56,7 +61,7 @@ impl Bell {
 
     fn run_left(&self) {
         if self.awaits_runs.load(Ordering::Acquire) {
-            self.notify.notify_one();
+            self.nudge();
         }
     }
 }

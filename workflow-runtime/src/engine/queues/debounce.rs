@@ -89,7 +89,7 @@ impl Debounce {
                 },
             };
             if shared.store.commit(commit).await? == Committed::Done {
-                shared.plan.queues.ring();
+                shared.plan.queues.nudge();
                 let Pending { run, due_at, .. } = pending;
                 return Ok(Debounced { run, due_at });
             }

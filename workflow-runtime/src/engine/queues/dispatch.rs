@@ -8,8 +8,9 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::note::{Pages, Settings, read};
-use super::round::Round;
+use super::note::{Pages, Settings};
+use super::refuse;
+use super::round::{Rest, Round};
 use crate::clock::{Timestamp, wall_clock};
 use crate::engine::notes::{self, Space};
 use crate::engine::warnings::Warning;
@@ -81,31 +82,13 @@ impl Server {
         };
         let mut awaits_runs = false;
         for (name, known) in &mut self.queues {
-            let settings = match &known.settings {
-                Ok(settings) => settings,
-                Err(problem) => {
-                    if !std::mem::replace(&mut known.warned, true) {
-                        warn(shared, name, problem);
-                    }
-                    continue;
-                }
-            };
-            let mut round = Round::new(shared, name, settings);
-            if !known.adopted {
-                round.adopt().await?;
-                known.adopted = true;
-            }
-            match round.serve().await {
+            match known.serve(shared, name).await {
                 Ok(rest) => {
                     nap = nap.min(rest.nap);
                     awaits_runs |= rest.holds_slots;
                 }
-                // A note of this queue cannot be read: the others go on.
-                Err(EngineError::Queue { problem, .. }) => {
-                    if !std::mem::replace(&mut known.warned, true) {
-                        warn(shared, name, &problem);
-                    }
-                }
+                // Something that is kept of this queue cannot be read: the others go on.
+                Err(EngineError::Queue { problem, .. }) => known.warn(shared, name, &problem),
                 Err(error) => return Err(error),
             }
         }
@@ -126,7 +109,8 @@ impl Server {
                 let Some(name) = name.and_then(|name| String::from_utf8(name).ok()) else {
                     continue;
                 };
-                let settings = read::<Settings>(&name, &bytes).map_err(|error| error.to_string());
+                let settings = notes::decode::<Settings>(&bytes)
+                    .map_err(|problem| format!("its settings cannot be read: {problem}"));
                 let before = before.remove(&*name);
                 let known = Known {
                     warned: before.as_ref().is_some_and(|known| known.warned),
@@ -139,10 +123,28 @@ impl Server {
     }
 }
 
-pub(super) fn warn(shared: &Shared, queue: &str, problem: &str) {
-    shared.services.warnings.push(Warning {
-        run: None,
-        workflow: "".into(),
-        message: Cow::Owned(format!("queue `{queue}` is not served: {problem}")),
-    });
+impl Known {
+    async fn serve(&mut self, shared: &Arc<Shared>, name: &str) -> Result<Rest, EngineError> {
+        let settings = self
+            .settings
+            .as_ref()
+            .map_err(|problem| refuse(name, problem.clone()))?;
+        let mut round = Round::new(shared, name, settings);
+        if !self.adopted {
+            round.adopt().await?;
+            self.adopted = true;
+        }
+        round.serve().await
+    }
+
+    /// Reports once why the queue is not served.
+    fn warn(&mut self, shared: &Shared, name: &str, problem: &str) {
+        if !std::mem::replace(&mut self.warned, true) {
+            shared.services.warnings.push(Warning {
+                run: None,
+                workflow: "".into(),
+                message: Cow::Owned(format!("queue `{name}` is not served: {problem}")),
+            });
+        }
+    }
 }

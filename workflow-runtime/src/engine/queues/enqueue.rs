@@ -106,7 +106,7 @@ pub(in crate::engine) async fn enqueue(
         };
         match shared.store.commit(Commit { guards, changes }).await? {
             Committed::Done => {
-                shared.plan.queues.ring();
+                shared.plan.queues.nudge();
                 return Ok((run, None));
             }
             Committed::Refused(Refusal::Exists(header)) => return Ok((run, Some(*header))),
