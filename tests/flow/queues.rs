@@ -9,7 +9,8 @@ use tokio::sync::Semaphore;
 use workflow_runtime::store::memory::{Fault, FaultPlan, MemoryStore, Surviving};
 use workflow_runtime::store::{Commit, NoteChange, NoteKey, RunState, Store};
 use workflow_runtime::{
-    Engine, EngineBuilder, EngineError, Queue, Result, RunHandle, RunStatus, step, workflow,
+    Engine, EngineBuilder, EngineError, Queue, Result, RunError, RunHandle, RunStatus, step,
+    workflow,
 };
 use workflow_tests::{Edited, Ledger};
 
@@ -589,6 +590,25 @@ async fn a_debounced_start_survives_a_crash_at_any_write() {
             "{write}: {effects}"
         );
     }
+}
+
+#[tokio::test]
+async fn whoever_waits_for_a_queued_run_is_told_when_the_engine_stops() {
+    let (shop, ledger) = (Workshop::new(OPEN), Ledger::shared());
+    let builder = engine(&shop, &ledger, mail());
+    let engine = builder.open_in_memory().await.expect("opens");
+    engine.queue("mail").pause().await.expect("is paused");
+    let run = put(&engine, "waits").await;
+    let waiting = tokio::spawn(async move { run.result().await });
+    tokio::time::sleep(Duration::from_millis(5)).await;
+    let began = Instant::now();
+    engine.shutdown().await.expect("stops");
+    let result = waiting.await.expect("no panic");
+    assert!(matches!(result, Err(RunError::Engine(_))), "{result:?}");
+    assert!(
+        began.elapsed() < Duration::from_millis(800),
+        "only by looking again"
+    );
 }
 
 #[tokio::test]

@@ -7,9 +7,12 @@
 use bytes::Bytes;
 
 use super::notes::{self, Space};
+use super::task::Created;
 use super::{EngineError, Shared};
 use crate::ids::RunId;
-use crate::store::{Guard, NoteKey};
+use crate::store::{
+    Changes, Commit, Committed, Epoch, Guard, NewRun, NoteKey, Refusal, StoreResult,
+};
 
 /// Names a key's tombstone. Keys are of any length; their note holds the id of their first run instead,
 /// which is derived from namespace, workflow and key.
@@ -53,6 +56,26 @@ impl Generation {
     pub(super) fn tombstone(&self) -> Bytes {
         notes::encode(&(self.number + 1))
     }
+}
+
+/// Creates a run unless its key has another generation by now.
+pub(super) async fn create(
+    shared: &Shared,
+    new: NewRun,
+    guard: Guard,
+) -> StoreResult<Result<Epoch, Created>> {
+    let changes = Changes {
+        create: vec![new],
+        ..Changes::default()
+    };
+    let guards = vec![guard];
+    Ok(
+        match shared.store.commit(Commit { guards, changes }).await? {
+            Committed::Done => Ok(Epoch::FIRST),
+            Committed::Refused(Refusal::Exists(header)) => Err(Created::Exists(header)),
+            Committed::Refused(_) => Err(Created::OtherGeneration),
+        },
+    )
 }
 
 #[cfg(test)]

@@ -212,22 +212,18 @@ impl<W: Workflow> RunHandle<W> {
                 RunState::Active | RunState::Asleep { .. } if shared.is_closing() => {
                     return Err(EngineError::Stopped("it is shutting down".into()));
                 }
-                // It waits in a queue, or for its time: until it comes into memory.
-                RunState::Asleep { .. } => {
-                    drop(shared);
-                    let _ = tokio::time::timeout(LOOK_AGAIN, told).await;
-                }
-                // Created by a schedule, and its task not begun yet.
-                RunState::Active if !strayed => {
-                    strayed = true;
-                    drop(shared);
-                    let _ = tokio::time::timeout(LOOK_AGAIN, told).await;
-                }
-                RunState::Active => {
+                // Active, and looked for before: nobody here drives it.
+                RunState::Active if std::mem::replace(&mut strayed, true) => {
                     return Err(EngineError::Stopped(format!(
                         "{} is unfinished and not driven by this engine",
                         self.run
                     )));
+                }
+                // It waits in a queue or for its time, or was just created by a schedule: until it
+                // comes into memory.
+                RunState::Active | RunState::Asleep { .. } => {
+                    drop(shared);
+                    let _ = tokio::time::timeout(LOOK_AGAIN, told).await;
                 }
             }
         }

@@ -16,7 +16,7 @@ use super::obstacle::Obstacle;
 use super::prepared::Prepared;
 use super::progress::Progress;
 use super::writer::Writer;
-use super::{EngineError, RunEntry, Shared};
+use super::{EngineError, RunEntry, Shared, generations};
 use crate::clock::Timestamp;
 use crate::context::WorkflowMetadata;
 use crate::id_map::IdMap;
@@ -24,8 +24,7 @@ use crate::ids::{DERIVATION_VERSION, RunId, StepId};
 use crate::journal::{AuditKey, Chain, Reader, RunStarted};
 use crate::replay::{Delivery, History, Known};
 use crate::store::{
-    BoxFuture, Changes, Commit, Committed, Creation, Epoch, Guard, NewRun, ParkReason, Parking,
-    Refusal, RunHeader, RunState, StoreError, StoreResult,
+    BoxFuture, Creation, Epoch, Guard, ParkReason, Parking, RunHeader, RunState, StoreError,
 };
 
 /// How soon a resume looks at the store again when the run is in memory still.
@@ -85,7 +84,7 @@ async fn begin_new(
                 Creation::Created(epoch) => Ok(epoch),
                 Creation::Exists(header) => Err(Created::Exists(header)),
             }),
-        Some(guard) => create_guarded(&shared, new, guard).await,
+        Some(guard) => generations::create(&shared, new, guard).await,
     };
     match created {
         Ok(Ok(epoch)) => {
@@ -102,26 +101,6 @@ async fn begin_new(
             Err(Progress::NotCreated)
         }
     }
-}
-
-/// Creates a run unless its key has another generation by now.
-async fn create_guarded(
-    shared: &Shared,
-    new: NewRun,
-    guard: Guard,
-) -> StoreResult<Result<Epoch, Created>> {
-    let changes = Changes {
-        create: vec![new],
-        ..Changes::default()
-    };
-    let guards = vec![guard];
-    Ok(
-        match shared.store.commit(Commit { guards, changes }).await? {
-            Committed::Done => Ok(Epoch::FIRST),
-            Committed::Refused(Refusal::Exists(header)) => Err(Created::Exists(header)),
-            Committed::Refused(_) => Err(Created::OtherGeneration),
-        },
-    )
 }
 
 /// Takes up every unfinished run in the store.
