@@ -231,14 +231,14 @@ async fn starts_beside_sweeps_never_run_a_step_id_twice() {
         edit: |_: &mut Vec<Bytes>| {},
     };
     let engine = builder.open_with(slow).await.expect("opens");
-    let sweeping = tokio::spawn({
+    let sweeping = [(), ()].map(|()| {
         let engine = engine.clone();
-        async move {
+        tokio::spawn(async move {
             loop {
                 engine.sweep().await.expect("sweeps");
                 tokio::task::yield_now().await;
             }
-        }
+        })
     });
     let starting = (0..4).map(|task| {
         let (engine, ledger) = (engine.clone(), ledger.clone());
@@ -262,7 +262,7 @@ async fn starts_beside_sweeps_never_run_a_step_id_twice() {
     for task in futures::future::join_all(starting).await {
         task.expect("no panic");
     }
-    sweeping.abort();
+    sweeping.iter().for_each(|sweep| sweep.abort());
     let attempts = ledger.attempts();
     let ids: HashSet<_> = attempts.iter().map(|(step, _)| *step).collect();
     assert!(attempts.len() > 50, "only {} were swept", attempts.len());
