@@ -5,6 +5,7 @@
 //! copied or damaged on purpose ([`cut`], [`Edited`]).
 
 use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use bytes::Bytes;
@@ -202,7 +203,20 @@ pub fn value<T: DeserializeOwned>(step: &StepCompleted) -> T {
     }
 }
 
-/// A store that shows frames other than those that were written.
+/// How often notes of [`Edited`] stores were read.
+static LOOKS: AtomicUsize = AtomicUsize::new(0);
+
+/// Lets whoever else looks at the store change it before this one goes on, one sooner and the next one
+/// later, and some of them much later.
+async fn dawdle() {
+    let look = LOOKS.fetch_add(1, Ordering::Relaxed);
+    let long = if look % 17 == 16 { 150 } else { 0 };
+    for _ in 0..look * 7 % 5 + long {
+        tokio::task::yield_now().await;
+    }
+}
+
+/// A store that shows frames other than those that were written, and reads notes slowly.
 pub struct Edited<F> {
     /// What was written.
     pub store: MemoryStore,
@@ -253,7 +267,11 @@ impl<F: Fn(&mut Vec<Bytes>) + Send + Sync + 'static> Store for Edited<F> {
     }
 
     fn note(&self, key: NoteKey) -> BoxFuture<'_, StoreResult<Option<Bytes>>> {
-        self.store.note(key)
+        Box::pin(async move {
+            let note = self.store.note(key).await;
+            dawdle().await;
+            note
+        })
     }
 
     fn notes(
@@ -262,7 +280,11 @@ impl<F: Fn(&mut Vec<Bytes>) + Send + Sync + 'static> Store for Edited<F> {
         after: Option<NoteKey>,
         limit: usize,
     ) -> BoxFuture<'_, StoreResult<Vec<(NoteKey, Bytes)>>> {
-        self.store.notes(prefix, after, limit)
+        Box::pin(async move {
+            let notes = self.store.notes(prefix, after, limit).await;
+            dawdle().await;
+            notes
+        })
     }
 
     fn park(

@@ -94,9 +94,10 @@ pub use context::{
 pub use determinism::{Random, now, random, uuid};
 pub use digest::Digest;
 pub use engine::{
-    Cancel, Engine, EngineBuilder, EngineError, Fork, ForkPoint, ParseCursorError, RunCursor,
-    RunError, RunHandle, RunStatus, Runs, RunsPage, SendSignal, Sent, Shutdown, Start, Terminate,
-    Verification, Warning, Watch,
+    Cancel, CatchUp, Debounce, Debounced, Engine, EngineBuilder, EngineError, Fork, ForkPoint,
+    Overlap, ParseCursorError, Queue, QueueDescription, QueueHandle, Retention, RunCursor,
+    RunError, RunHandle, RunStatus, Runs, RunsPage, Schedule, ScheduleDescription, ScheduleHandle,
+    SendSignal, Sent, Shutdown, Start, Terminate, Verification, Warning, Watch,
 };
 pub use error::{Error, Interrupted, Result, ResultExt};
 pub use ids::{ParseIdError, RunId, StepId};

@@ -19,12 +19,12 @@ use crate::engine::EngineError;
 use crate::engine::core::outside::NewChild;
 use crate::engine::core::{RunCore, Trouble};
 use crate::engine::obstacle::Obstacle;
-use crate::engine::start::{NewIdentity, prepare};
+use crate::engine::prepared::{EncodedCall, Naming, Prepared};
 use crate::error::Error;
 use crate::ids::{CallKind, RunId, StepId};
 use crate::journal::{ChildStarted, End, Outcome, Parent};
 use crate::key::Key;
-use crate::store::{Origin, ParkReason};
+use crate::store::{ParkReason, RunState};
 
 /// A call of a workflow.
 ///
@@ -154,21 +154,17 @@ impl<W: Workflow> WorkflowCall<W> {
         }
         self.stage = Stage::Started { awaited };
         let core = home.scope.core();
-        let child = RunId::of_child(home.id);
         let parent = Parent {
             run: core.run(),
             call: home.id,
         };
-        let identity = NewIdentity {
-            run: child,
-            key: self.key.as_ref().map(|key| key.as_str().into()),
-            parent: Some(parent),
-            origin: Some(Origin::Child(parent.run)),
-        };
-        let prepared = match prepare::<W>(&core.services, &self.input, identity) {
-            Ok(prepared) => prepared,
+        let call = match EncodedCall::new::<W>(&core.services, &self.input) {
+            Ok(call) => call,
             Err(error) => return self.refuse(core, &error),
         };
+        let naming = Naming::child(parent, self.key.as_ref().map(|key| key.as_str().into()));
+        let child = naming.run;
+        let prepared = Prepared::new(&core.services, &call, naming, RunState::Active);
         let digest = prepared.new.header.input_digest;
         core.start_child(NewChild {
             call: home.id,

@@ -7,13 +7,17 @@ use std::time::Duration;
 
 use tokio::sync::{Notify, Semaphore};
 
+use super::plan::Plan;
 use super::recovery::Recovery;
 use super::registry::Registry;
 use super::resources::Resources;
+use super::retention::{Retention, Retentions};
 use super::sleepers::{self, Sleepers};
 use super::timers::Timers;
 use super::warnings::Warnings;
-use super::{Config, Engine, EngineError, Owner, Services, Shared, task};
+use super::{
+    Config, Engine, EngineError, Owner, Queue, Services, Shared, queues, retention, schedules, task,
+};
 use crate::call::Workflow;
 use crate::journal::AuditKey;
 use crate::payload::{DEFAULT_LIMIT, PayloadCodec, Payloads};
@@ -53,6 +57,8 @@ pub struct EngineBuilder {
     audit_key: Option<AuditKey>,
     max_active: usize,
     config: Config,
+    queues: Vec<Queue>,
+    retentions: Retentions,
 }
 
 impl Default for EngineBuilder {
@@ -74,6 +80,8 @@ impl Default for EngineBuilder {
                 cancel_grace: Duration::from_secs(10),
                 evict_after: Some(EVICT_AFTER),
             },
+            queues: Vec::new(),
+            retentions: Retentions::default(),
         }
     }
 }
@@ -202,6 +210,33 @@ impl EngineBuilder {
         self
     }
 
+    /// Declares a queue, so that runs can be started in it. Its limits are durable: one that is changed while
+    /// it is in use ([`QueueHandle::set`](super::QueueHandle::set)) stays so, until the declaration is another one.
+    #[must_use]
+    pub fn queue(mut self, queue: Queue) -> Self {
+        self.problems.extend(queue.problem());
+        if self.queues.iter().any(|known| known.name() == queue.name()) {
+            self.problems
+                .push(format!("queue `{}` is declared twice", queue.name()));
+        }
+        self.queues.push(queue);
+        self
+    }
+
+    /// Sets how long runs are kept after they ended; for ever otherwise. See [`Engine::sweep`].
+    #[must_use]
+    pub fn retention(mut self, retention: Retention) -> Self {
+        self.retentions.default = retention;
+        self
+    }
+
+    /// Sets how long runs of one workflow are kept after they ended, whatever holds for the others.
+    #[must_use]
+    pub fn retention_of<W: Workflow>(mut self, retention: Retention) -> Self {
+        self.retentions.of.insert(W::DEFINITION.name, retention);
+        self
+    }
+
     /// Opens an engine on an embedded database in a directory, which is made if it is not there,
     /// and resumes every unfinished run.
     ///
@@ -259,10 +294,16 @@ impl EngineBuilder {
             published: Notify::new(),
             sleepers: Sleepers::default(),
             claiming: Semaphore::new(CLAIMS_AT_ONCE),
+            retentions: self.retentions,
+            plan: Plan::default(),
         });
         let _ = shared.services.engine.set(Arc::downgrade(&shared));
+        queues::declare(&shared, self.queues).await?;
         task::resume_all(&shared).await?;
         sleepers::start(&shared);
+        schedules::serve(&shared);
+        queues::serve(&shared);
+        retention::serve(&shared);
         Ok(Engine {
             owner: Arc::new(Owner { shared }),
         })

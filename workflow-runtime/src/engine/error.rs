@@ -84,6 +84,25 @@ pub enum EngineError {
     /// There is no such run.
     #[error("there is no {0} in this store")]
     UnknownRun(RunId),
+    /// The schedule cannot work as it is declared.
+    #[error("schedule `{name}`: {problem}")]
+    Schedule {
+        /// The schedule.
+        name: String,
+        /// What is wrong with it, and the way out.
+        problem: String,
+    },
+    /// The queue cannot be used like that.
+    #[error("queue `{name}`: {problem}")]
+    Queue {
+        /// The queue.
+        name: String,
+        /// What is wrong, and the way out.
+        problem: String,
+    },
+    /// There is no such schedule.
+    #[error("there is no schedule `{0}`: declare it with `engine.schedule(..)`")]
+    UnknownSchedule(String),
     /// The run has ended.
     #[error("{0} has ended")]
     Ended(RunId),

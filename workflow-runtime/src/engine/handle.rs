@@ -3,6 +3,7 @@
 use std::fmt;
 use std::marker::PhantomData;
 use std::sync::{Arc, Weak};
+use std::time::Duration;
 
 use bytes::Bytes;
 use serde::Serialize;
@@ -19,6 +20,9 @@ use crate::ids::RunId;
 use crate::journal::{End, Outcome};
 use crate::payload::PayloadError;
 use crate::store::{EndKind, Parking, RunHeader, RunState};
+
+/// How soon a handle looks again at a run that is not in memory, should nobody tell it.
+const LOOK_AGAIN: Duration = Duration::from_secs(1);
 
 /// How a run stands.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -231,6 +235,7 @@ impl<W: Workflow> RunHandle<W> {
         let settled = |p: &Progress| !matches!(p, Progress::Creating | Progress::Active);
         let mut waited_for: Option<Arc<RunEntry>> = None;
         let mut asleep: Option<Arc<RunEntry>> = None;
+        let mut strayed = false;
         loop {
             // A run that was taken up again has a newer entry than this handle.
             let newest = self
@@ -262,6 +267,14 @@ impl<W: Workflow> RunHandle<W> {
                 }
             }
             let shared = self.shared()?;
+            // Enlisted before looking, so that no wake-up in between is missed. Held without the
+            // engine, which a handle does not keep alive.
+            let arrival = shared.plan.arrivals.of(self.run);
+            let mut told = std::pin::pin!(arrival.told());
+            told.as_mut().enable();
+            if shared.entry(self.run).is_some() && !is_new {
+                continue;
+            }
             let header = header(&shared, self.run).await?;
             match header.state {
                 RunState::Parked(parking) => return Ok(Err(parking)),
@@ -280,11 +293,20 @@ impl<W: Workflow> RunHandle<W> {
                 }
                 // Taken up since: wait for that.
                 RunState::Active if is_new => {}
-                RunState::Active => {
+                RunState::Active if shared.is_closing() => {
+                    return Err(EngineError::Stopped("it is shutting down".into()));
+                }
+                // Active, and looked for before: nobody here drives it.
+                RunState::Active if std::mem::replace(&mut strayed, true) => {
                     return Err(EngineError::Stopped(format!(
                         "{} is unfinished and not driven by this engine",
                         self.run
                     )));
+                }
+                // It was just created by a schedule: until it comes into memory.
+                RunState::Active => {
+                    drop(shared);
+                    let _ = tokio::time::timeout(LOOK_AGAIN, told).await;
                 }
             }
         }

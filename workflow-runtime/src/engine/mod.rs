@@ -5,27 +5,35 @@
 //! share, `writer` appends to the journal; `letters` sends to runs, `handle` waits for the end, `retry`
 //! takes a failed run up again, `fork` makes another run of its beginning, `terminate` ends one,
 //! `sleepers` are those that left memory, `inspect` and `published` read. Around them: `registry`,
-//! `resources`, `recovery`, `timers`, `signal`, `warnings`, `shutdown`.
+//! `resources`, `recovery`, `timers`, `signal`, `warnings`, `shutdown`. Beside the runs, as tasks of
+//! `plan` that keep `notes`: `schedules`, `queues`, `retention` (with the `generations` of keys).
 
 mod builder;
 pub(crate) mod core;
 mod driver;
 mod error;
 mod fork;
+mod generations;
 mod handle;
 mod inspect;
 mod letters;
+mod notes;
 pub(crate) mod obstacle;
+mod plan;
+pub(crate) mod prepared;
 mod progress;
 mod published;
+mod queues;
 pub(crate) mod recovery;
 mod registry;
 pub(crate) mod resources;
+mod retention;
 mod retry;
+mod schedules;
 mod shutdown;
 pub(crate) mod signal;
 mod sleepers;
-pub(crate) mod start;
+mod start;
 mod task;
 mod terminate;
 pub(crate) mod timers;
@@ -56,6 +64,9 @@ pub use handle::{RunHandle, RunStatus};
 pub use inspect::{ParseCursorError, RunCursor, Runs, RunsPage, Verification};
 pub use letters::{Cancel, SendSignal, Sent};
 pub use published::Watch;
+pub use queues::{Debounce, Debounced, Queue, QueueDescription, QueueHandle};
+pub use retention::Retention;
+pub use schedules::{CatchUp, Overlap, Schedule, ScheduleDescription, ScheduleHandle};
 pub use shutdown::Shutdown;
 pub use start::Start;
 pub use terminate::Terminate;
@@ -119,6 +130,9 @@ pub(crate) struct Shared {
     /// The right to read a run's journal, for a limited number at a time: timers that are due
     /// together must not fill the memory together.
     claiming: Semaphore,
+    retentions: retention::Retentions,
+    /// The tasks beside the runs.
+    plan: plan::Plan,
 }
 
 /// What calls and drivers need while a run goes on.
@@ -257,6 +271,7 @@ impl Shared {
                 false => progress,
             });
         self.left.notify_waiters();
+        self.plan.run_left();
     }
 
     /// Takes a run out of memory that sleeps from now on. Whoever waits for it goes on waiting.
@@ -304,8 +319,10 @@ impl Shared {
     /// Stops every task at once.
     fn stop_all(&self, reason: &str) {
         self.closing.store(true, Ordering::Release);
-        let entries: Vec<_> = self.runs().drain().collect();
-        for (_, entry) in entries {
+        self.plan.stop();
+        let mut entries: Vec<_> = self.runs().drain().map(|(_, entry)| entry).collect();
+        entries.extend(self.sleepers.take_awaited());
+        for entry in entries {
             entry.abort();
             entry.progress.set(Progress::Stopped(reason.into()));
         }

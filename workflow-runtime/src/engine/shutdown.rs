@@ -36,6 +36,7 @@ impl Shutdown {
     async fn run(self) -> Result<(), EngineError> {
         let shared = &self.owner.shared;
         shared.closing.store(true, Ordering::Release);
+        shared.plan.stop();
         let entries: Vec<_> = shared.runs().values().cloned().collect();
         entries.iter().for_each(|entry| entry.begin_closing());
         drop(entries);

@@ -84,6 +84,12 @@ impl Sleepers {
         })
     }
 
+    /// Takes all entries that somebody waits with: the engine stops.
+    pub(super) fn take_awaited(&self) -> Vec<Arc<RunEntry>> {
+        let awaited = std::mem::take(&mut self.index().awaited);
+        awaited.values().filter_map(Weak::upgrade).collect()
+    }
+
     /// Takes what is due, and says when the next one is.
     fn take_due(&self, now: Timestamp) -> (Vec<RunId>, Option<Timestamp>) {
         let mut index = self.index();

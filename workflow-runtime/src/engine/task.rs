@@ -13,10 +13,10 @@ use tokio::sync::oneshot;
 use super::core::{Phase, RunCore};
 use super::driver::{Driver, Exit};
 use super::obstacle::Obstacle;
+use super::prepared::Prepared;
 use super::progress::Progress;
-use super::start::Prepared;
 use super::writer::Writer;
-use super::{EngineError, RunEntry, Shared};
+use super::{EngineError, RunEntry, Shared, generations};
 use crate::call::CodeChanges;
 use crate::clock::Timestamp;
 use crate::context::WorkflowMetadata;
@@ -25,28 +25,39 @@ use crate::ids::{DERIVATION_VERSION, RunId, StepId};
 use crate::journal::{AuditKey, Chain, Reader, RunStarted};
 use crate::replay::{Delivery, History, Known, Past};
 use crate::store::{
-    BoxFuture, Creation, Durability, Epoch, Mail, ParkReason, Parking, RunHeader, RunState,
+    BoxFuture, Creation, Durability, Epoch, Guard, Mail, ParkReason, Parking, RunHeader, RunState,
     StoreError,
 };
 
 /// How soon a resume looks at the store again when the run is in memory still.
 const LOOK_AGAIN: Duration = Duration::from_millis(2);
 
-type Created = Result<Option<RunHeader>, EngineError>;
+/// What became of a creation.
+pub(super) enum Created {
+    /// The run was created and is driven.
+    Done,
+    /// A run of that id is in the store already.
+    Exists(Box<RunHeader>),
+    /// The key is in another generation by now.
+    OtherGeneration,
+}
+
+type CreatedResult = Result<Created, EngineError>;
 
 /// A run that is owned and ready to be driven, or how it went instead. Boxed: a task keeps the
 /// largest of its moments for life, and this one is over soon.
 type Beginning = BoxFuture<'static, Result<Box<Begun>, Progress>>;
 
-/// Creates a run in a task of its own. `Some` if a run of that id is in the store already.
+/// Creates a run in a task of its own. With a guard, only as long as that note says so.
 pub(super) async fn create(
     shared: &Arc<Shared>,
     entry: &Arc<RunEntry>,
     prepared: Prepared,
-) -> Created {
+    guard: Option<Guard>,
+) -> CreatedResult {
     let (answer, created) = oneshot::channel();
     let run = prepared.new.header.run;
-    let beginning = begin_new(shared.clone(), entry.clone(), prepared, answer);
+    let beginning = begin_new(shared.clone(), entry.clone(), prepared, guard, answer);
     spawn(shared, run, entry, Box::pin(beginning));
     created
         .await
@@ -57,7 +68,8 @@ async fn begin_new(
     shared: Arc<Shared>,
     entry: Arc<RunEntry>,
     prepared: Prepared,
-    answer: oneshot::Sender<Created>,
+    guard: Option<Guard>,
+    answer: oneshot::Sender<CreatedResult>,
 ) -> Result<Box<Begun>, Progress> {
     let Prepared {
         new,
@@ -65,14 +77,25 @@ async fn begin_new(
         chain,
     } = prepared;
     let created_at = new.header.created_at;
-    match shared.store.create(new).await {
-        Ok(Creation::Created(epoch)) => {
+    let created = match guard {
+        None => shared
+            .store
+            .create(new)
+            .await
+            .map(|creation| match creation {
+                Creation::Created(epoch) => Ok(epoch),
+                Creation::Exists(header) => Err(Created::Exists(header)),
+            }),
+        Some(guard) => generations::create(&shared, new, guard).await,
+    };
+    match created {
+        Ok(Ok(epoch)) => {
             entry.progress.set(Progress::Active);
-            let _ = answer.send(Ok(None));
+            let _ = answer.send(Ok(Created::Done));
             Ok(Box::new(Begun::fresh(started, created_at, epoch, chain)))
         }
-        Ok(Creation::Exists(header)) => {
-            let _ = answer.send(Ok(Some(*header)));
+        Ok(Err(refused)) => {
+            let _ = answer.send(Ok(refused));
             Err(Progress::NotCreated)
         }
         Err(error) => {
@@ -157,6 +180,29 @@ pub(super) fn mail_arrived(shared: &Arc<Shared>, run: RunId) {
     });
 }
 
+/// Wakes a stored run: one that was created asleep or active by somebody who does not drive it.
+pub(super) fn wake(shared: &Arc<Shared>, run: RunId) {
+    if shared.is_closing() {
+        return;
+    }
+    if let Some(known) = take_up(shared, run, false) {
+        let shared = shared.clone();
+        tokio::spawn(wake_after(shared, run, known));
+    }
+}
+
+/// What is in memory may be no more than a start of the same key that looks whether the run is there: it
+/// does not drive it, so the run is woken as soon as that has left.
+async fn wake_after(shared: Arc<Shared>, run: RunId, mut known: Arc<RunEntry>) {
+    let settled = |progress: &Progress| !matches!(progress, Progress::Creating);
+    while let Progress::NotCreated = known.progress.wait_for(settled).await
+        && !shared.is_closing()
+        && let Some(other) = take_up(&shared, run, false)
+    {
+        known = other;
+    }
+}
+
 /// Drives a stored run in a task of its own, unless it is in memory already: then that is
 /// returned.
 pub(super) fn take_up(
@@ -175,6 +221,7 @@ pub(super) fn take_up(
         runs.insert(run, entry.clone());
         entry
     };
+    shared.plan.arrivals.tell(run);
     spawn(
         shared,
         run,

@@ -1,4 +1,4 @@
-//! What is suspicious but stops nothing: the newest warnings of an engine, by run.
+//! What is suspicious but stops nothing: the newest warnings of an engine, by run, schedule or queue.
 
 use std::borrow::Cow;
 use std::collections::VecDeque;
@@ -11,13 +11,13 @@ use crate::ids::RunId;
 /// How many warnings are kept; older ones are only in the log.
 const KEPT: usize = 256;
 
-/// Something suspicious about a run.
+/// Something suspicious about a run, a schedule or a queue.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Warning {
-    /// The run.
-    pub run: RunId,
-    /// Its workflow.
+    /// The run; `None` if it is about a schedule or a queue, which the message names.
+    pub run: Option<RunId>,
+    /// Its workflow; empty if that is not known.
     pub workflow: Arc<str>,
     /// What is suspicious, and what to do.
     pub message: Cow<'static, str>,
@@ -69,7 +69,10 @@ impl Warning {
 
 impl fmt::Display for Warning {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} ({}): {}", self.run, self.workflow, self.message)
+        match self.run {
+            Some(run) => write!(f, "{run} ({}): {}", self.workflow, self.message),
+            None => f.write_str(&self.message),
+        }
     }
 }
 
@@ -79,7 +82,12 @@ pub(crate) struct Warnings(Mutex<VecDeque<Warning>>);
 
 impl Warnings {
     pub(crate) fn push(&self, warning: Warning) {
-        tracing::warn!(run = %warning.run, workflow = &*warning.workflow, "{}", warning.message);
+        match warning.run {
+            Some(run) => {
+                tracing::warn!(%run, workflow = &*warning.workflow, "{}", warning.message);
+            }
+            None => tracing::warn!(workflow = &*warning.workflow, "{}", warning.message),
+        }
         let mut kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if kept.len() == KEPT {
             kept.pop_front();

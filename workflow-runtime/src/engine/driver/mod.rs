@@ -411,7 +411,7 @@ impl Driver {
         }
         let identity = self.core.identity();
         self.core.services.warnings.push(Warning {
-            run: identity.run_id,
+            run: Some(identity.run_id),
             workflow: identity.workflow_name.clone(),
             message: message.into(),
         });

@@ -1,0 +1,66 @@
+//! The engine's own notes: which spaces there are, and how a note's value is encoded.
+//!
+//! Owns the numbers of the spaces and the version in front of every value. What a note says is owned
+//! by whoever writes it. The layout is listed in `docs/journal-format.md`.
+
+use bytes::Bytes;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+use crate::codec;
+use crate::store::NoteKey;
+
+/// The version of all notes' values.
+const FORMAT: u8 = 1;
+
+/// A kind of notes. The numbers are on disk: they never change, and none is given twice.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u8)]
+pub(super) enum Space {
+    /// Schedules: namespace, name.
+    Schedule = 0x40,
+    /// Settings of queues: namespace, queue.
+    QueueSettings = 0x50,
+    /// The turn of a queue: namespace, queue.
+    QueueTurn = 0x51,
+    /// Queued runs: namespace, queue, inverted priority, arrival, run.
+    QueueWaiting = 0x52,
+    /// Queued runs whose delay is not over: namespace, queue, end of the delay, run.
+    QueueDelayed = 0x53,
+    /// Runs that hold a slot: namespace, queue, run.
+    QueueSlot = 0x54,
+    /// Debounced starts: namespace, queue, workflow, key.
+    QueuePending = 0x55,
+    /// Tombstones of keys: namespace, id of the key's first run.
+    Generation = 0x60,
+}
+
+/// Names a note of this engine's namespace; with leading parts only, all notes below them.
+pub(super) fn key(space: Space, namespace: &str, parts: &[&[u8]]) -> NoteKey {
+    let mut all: Vec<&[u8]> = Vec::with_capacity(1 + parts.len());
+    all.push(namespace.as_bytes());
+    all.extend_from_slice(parts);
+    NoteKey::new(space as u8, &all)
+}
+
+/// Encodes a note's value.
+pub(super) fn encode<T: Serialize>(value: &T) -> Bytes {
+    let mut out = vec![FORMAT];
+    codec::encode_into(value, &mut out);
+    out.into()
+}
+
+/// Decodes a note's value.
+///
+/// # Errors
+///
+/// Says what is wrong with it.
+pub(super) fn decode<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, String> {
+    match bytes.split_first() {
+        Some((&FORMAT, body)) => codec::decode(body),
+        Some((newer, _)) => Err(format!(
+            "it has format {newer}, this release knows {FORMAT}: upgrade workflow-runtime"
+        )),
+        None => Err("it is empty".to_owned()),
+    }
+}
