@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 
-use super::{Durability, Epoch, Guard, NoteChange, RunEnd, RunHeader};
+use super::{Durability, Epoch, Guard, NoteChange, RunEnd, RunHeader, StoreResult};
 use crate::clock::Timestamp;
 use crate::ids::RunId;
 
@@ -80,6 +80,11 @@ impl Changes {
     /// Says whether nothing changes.
     pub fn is_empty(&self) -> bool {
         self.create.is_empty() && self.post.is_empty() && self.notes.is_empty()
+    }
+
+    /// Refuses notes that are too large.
+    pub(super) fn check(&self) -> StoreResult<()> {
+        self.notes.iter().try_for_each(NoteChange::check)
     }
 }
 

@@ -6,24 +6,30 @@
 //! and the batches atomic; whether bytes are on the disk, and whether they are all there, is
 //! checked here, because sled 0.34 promises neither. sled is not on the path of a commit.
 //!
-//! Data flows through the files in this order: `shared` (queue, table) → `committer`,
-//! `group` → `block` → `log`; from there `ledger` → `archiver`, `plan` → `segment`, `keys` →
-//! `database`. Opening goes `open` → `files` → `recover` → `scan`, reading goes `view` → `reads`.
+//! Data flows through the files in this order: `shared` (queue, table) → `committer`, `group`,
+//! `judge` → `block` → `log`, `change`; from there `ledger` (`mailbox`, `overlay`) → `archiver`,
+//! `plan`, `erase` → `segment`, `keys` → `database`. Opening goes `open` → `files` → `recover` →
+//! `scan`, reading goes `view` → `reads`.
 
 mod archiver;
 mod block;
 mod bytes;
+mod change;
 mod check;
 mod committer;
 mod database;
+mod erase;
 mod files;
 mod group;
+mod judge;
 mod keepsake;
 mod keys;
 mod ledger;
 mod log;
+mod mailbox;
 mod op;
 mod open;
+mod overlay;
 mod plan;
 mod reads;
 mod recover;
@@ -35,6 +41,7 @@ mod table;
 mod tests;
 mod view;
 
+use std::fmt::Display;
 use std::future::ready;
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -46,10 +53,12 @@ use tokio::sync::oneshot;
 use self::database::Settings;
 use self::op::Op;
 use self::shared::{Phase, Shared};
-use self::view::Snapshot;
+use self::table::Table;
+use self::view::{Claimed, Snapshot};
 use super::{
-    Append, BoxFuture, Claim, Commit, Committed, Creation, Epoch, Mail, NewRun, NoteKey, Parking,
-    Released, Reopening, RunHeader, RunQuery, Sleeper, Store, StoreError, StoreResult,
+    Append, BoxFuture, Changes, Claim, Commit, Committed, Creation, Epoch, Mail, NewRun,
+    NoteChange, NoteKey, Parking, Released, Reopening, RunHeader, RunQuery, Sleeper, Store,
+    StoreError, StoreResult,
 };
 use crate::clock::Timestamp;
 use crate::ids::RunId;
@@ -60,6 +69,9 @@ const DEFAULT_CACHE_BYTES: u64 = 64 * 1024 * 1024;
 
 /// The most bytes of one append or creation. The engine's own limits are far below.
 const MAX_APPEND_BYTES: usize = 64 * 1024 * 1024;
+
+// All notes of an archive change in one batch, and one alone may be all of it.
+const _: () = assert!(NoteChange::MAX_VALUE_BYTES + 4096 < database::MAX_UNSYNCED);
 
 // Whatever was taken for the log fits into a record of the database later on.
 const _: () = assert!(2 * MAX_APPEND_BYTES < keys::MAX_RECORD);
@@ -149,10 +161,49 @@ impl SledStore {
 
     /// Says why a run that is not in memory takes no write.
     fn refusal(&self, run: RunId) -> StoreError {
-        match self.shared.read(|database| reads::is_ended(database, run)) {
-            Ok(true) => StoreError::Ended { run },
-            Ok(false) => StoreError::UnknownRun { run },
+        match self.shared.read(|database| reads::shelved(database, run)) {
+            Ok(Some(found)) if found.header.end().is_some() => StoreError::Ended { run },
+            // It sleeps: nobody owns it.
+            Ok(Some(_)) => StoreError::StaleEpoch { run },
+            Ok(None) => StoreError::UnknownRun { run },
             Err(error) => error,
+        }
+    }
+
+    /// Queues something for a run if the table accepts it.
+    fn ask_owned<T: Send + 'static>(
+        &self,
+        run: RunId,
+        fits: StoreResult<()>,
+        accept: impl FnOnce(&mut Table) -> Option<StoreResult<()>>,
+        op: impl FnOnce(oneshot::Sender<StoreResult<T>>) -> Op,
+    ) -> BoxFuture<'static, StoreResult<T>> {
+        let mut state = self.shared.lock();
+        if let Err(error) = fits.and_then(|()| state.open()) {
+            return Box::pin(ready(Err(error)));
+        }
+        match accept(&mut state.table) {
+            Some(Ok(())) => self.ask(&mut state, op),
+            Some(Err(error)) => Box::pin(ready(Err(error))),
+            None => {
+                drop(state);
+                Box::pin(ready(Err(self.refusal(run))))
+            }
+        }
+    }
+
+    /// Claims a run that was not in memory when that was asked for.
+    async fn claim_from_outside(&self, run: RunId) -> StoreResult<Option<Epoch>> {
+        let claimed = self.offload(move |shared| {
+            shared.read(|database| view::take_back_and_claim(shared, database, run))
+        });
+        match claimed.await? {
+            None => Ok(None),
+            Some(Claimed::Ended(epoch)) => Ok(Some(epoch)),
+            Some(Claimed::InMemory(epoch, durable)) => match durable.await {
+                Ok(durable) => durable.map(|()| Some(epoch)),
+                Err(_) => Err(self.shared.lock().stopped()),
+            },
         }
     }
 
@@ -194,48 +245,43 @@ impl Drop for SledStore {
 }
 
 /// Refuses what is too large for one write; the store itself goes on.
-fn fits(run: RunId, bytes: usize) -> StoreResult<()> {
-    if bytes <= MAX_APPEND_BYTES {
+fn fits(what: impl Display, bytes: usize) -> StoreResult<()> {
+    let limit = MAX_APPEND_BYTES;
+    if bytes <= limit {
         return Ok(());
     }
     Err(StoreError::Io {
-        operation: format!("writing to {run}"),
-        message: format!("{bytes} bytes are more than the limit of {MAX_APPEND_BYTES}"),
+        operation: format!("writing to {what}"),
+        message: format!("{bytes} bytes are more than the limit of {limit}"),
     })
 }
 
-fn unbuilt<T: Send + 'static>() -> BoxFuture<'static, StoreResult<T>> {
-    Box::pin(ready(Err(StoreError::Io {
-        operation: "this".to_owned(),
-        message: "not built yet".to_owned(),
-    })))
+/// Refuses changes that are too large for one write, all together or one note.
+fn changes_fit(changes: &Changes) -> StoreResult<()> {
+    changes.check()?;
+    fits("several runs", op::bytes_of_changes(changes))
 }
 
 impl Store for SledStore {
     fn create(&self, run: NewRun) -> BoxFuture<'_, StoreResult<Creation>> {
-        let header = &run.header;
-        let names = header.namespace.len() + header.workflow.len();
-        let key = header.key.as_ref().map_or(0, |key| key.len());
+        let bytes = op::bytes_of_run(&run);
         let mut state = self.shared.lock();
-        match fits(header.run, run.first.len() + names + key).and_then(|()| state.open()) {
+        match fits(run.header.run, bytes).and_then(|()| state.open()) {
             Ok(()) => self.ask(&mut state, |reply| Op::Create(run, reply)),
             Err(error) => Box::pin(ready(Err(error))),
         }
     }
 
-    fn append(&self, append: Append) -> BoxFuture<'static, StoreResult<()>> {
+    fn append(&self, mut append: Append) -> BoxFuture<'static, StoreResult<()>> {
         let run = append.run;
-        let bytes = append.frames.iter().map(|frame| frame.len() + 4).sum();
+        let changes = append.changes.as_deref().map_or(Ok(()), changes_fit);
+        let bytes = op::bytes_of_append(&append);
         let mut state = self.shared.lock();
-        if let Err(error) = fits(run, bytes).and_then(|()| state.open()) {
+        let fits = changes.and_then(|()| fits(run, bytes));
+        if let Err(error) = fits.and_then(|()| state.open()) {
             return Box::pin(ready(Err(error)));
         }
-        let ends = append.end.is_some();
-        let count = append.frames.len();
-        let accepted = state
-            .table
-            .accept_append(run, append.epoch, append.first_seq, count, ends);
-        match accepted {
+        match state.table.accept_append(&mut append) {
             Some(Ok(())) => self.ask(&mut state, |reply| Op::Append(append, reply)),
             Some(Err(error)) => Box::pin(ready(Err(error))),
             None => {
@@ -245,46 +291,92 @@ impl Store for SledStore {
         }
     }
 
-    fn commit(&self, _: Commit) -> BoxFuture<'_, StoreResult<Committed>> {
-        unbuilt()
+    fn commit(&self, commit: Commit) -> BoxFuture<'_, StoreResult<Committed>> {
+        let mut state = self.shared.lock();
+        match changes_fit(&commit.changes).and_then(|()| state.open()) {
+            Ok(()) => self.ask(&mut state, |reply| Op::Commit(commit, reply)),
+            Err(error) => Box::pin(ready(Err(error))),
+        }
     }
 
     fn put_to_sleep(
         &self,
-        _: RunId,
-        _: Epoch,
-        _: Option<Timestamp>,
+        run: RunId,
+        epoch: Epoch,
+        wake_at: Option<Timestamp>,
     ) -> BoxFuture<'_, StoreResult<Released>> {
-        unbuilt()
+        let accept = |table: &mut Table| table.accept_release(run, epoch);
+        self.ask_owned(run, Ok(()), accept, |reply| {
+            Op::Sleep(run, epoch, wake_at, reply)
+        })
     }
 
-    fn revive(&self, _: Reopening) -> BoxFuture<'_, StoreResult<Epoch>> {
-        unbuilt()
+    fn revive(&self, reopening: Reopening) -> BoxFuture<'_, StoreResult<Epoch>> {
+        let bytes = reopening.frame.len();
+        let mut state = self.shared.lock();
+        match fits(reopening.run, bytes).and_then(|()| state.open()) {
+            Ok(()) => self.ask(&mut state, |reply| Op::Revive(reopening, reply)),
+            Err(error) => Box::pin(ready(Err(error))),
+        }
     }
 
-    fn delete(&self, _: Vec<RunId>) -> BoxFuture<'_, StoreResult<u64>> {
-        unbuilt()
+    fn delete(&self, runs: Vec<RunId>) -> BoxFuture<'_, StoreResult<u64>> {
+        let mut state = self.shared.lock();
+        if let Err(error) = state.open() {
+            return Box::pin(ready(Err(error)));
+        }
+        // Behind what is queued: a run whose end was called for before this is deleted.
+        let durable = self.ask(&mut state, Op::Barrier);
+        drop(state);
+        Box::pin(async move {
+            durable.await?;
+            let (reply, answer) = oneshot::channel();
+            {
+                let mut state = self.shared.lock();
+                state.open()?;
+                self.shared.push_deletion(&mut state, runs, reply);
+            }
+            match answer.await {
+                Ok(answer) => answer,
+                Err(_) => Err(self.shared.lock().stopped()),
+            }
+        })
     }
 
-    fn asleep(&self, _: Option<Sleeper>, _: usize) -> BoxFuture<'_, StoreResult<Vec<Sleeper>>> {
-        Box::pin(ready(Ok(Vec::new())))
+    fn asleep(
+        &self,
+        after: Option<Sleeper>,
+        limit: usize,
+    ) -> BoxFuture<'_, StoreResult<Vec<Sleeper>>> {
+        self.offload(move |shared| {
+            shared.read(|database| view::asleep(shared, database, after.as_ref(), limit))
+        })
     }
 
-    fn mail(&self, _: RunId, _: u64) -> BoxFuture<'_, StoreResult<Vec<Mail>>> {
-        unbuilt()
+    fn mail(&self, run: RunId, from: u64) -> BoxFuture<'_, StoreResult<Vec<Mail>>> {
+        // Nobody leaves memory while letters wait.
+        let state = self.shared.lock();
+        let mail = state.open().map(|()| {
+            let live = state.table.runs.get(&run);
+            let mailbox = live.and_then(|live| live.mailbox.as_ref());
+            mailbox.map_or_else(Vec::new, |mailbox| mailbox.from(from))
+        });
+        Box::pin(ready(mail))
     }
 
-    fn note(&self, _: NoteKey) -> BoxFuture<'_, StoreResult<Option<Bytes>>> {
-        unbuilt()
+    fn note(&self, key: NoteKey) -> BoxFuture<'_, StoreResult<Option<Bytes>>> {
+        self.offload(move |shared| shared.read(|database| view::note(shared, database, &key)))
     }
 
     fn notes(
         &self,
-        _: NoteKey,
-        _: Option<NoteKey>,
-        _: usize,
+        prefix: NoteKey,
+        after: Option<NoteKey>,
+        limit: usize,
     ) -> BoxFuture<'_, StoreResult<Vec<(NoteKey, Bytes)>>> {
-        unbuilt()
+        self.offload(move |shared| {
+            shared.read(|database| view::notes(shared, database, &prefix, after.as_ref(), limit))
+        })
     }
 
     fn park(
@@ -296,18 +388,9 @@ impl Store for SledStore {
         let bytes = parking.as_ref().map_or(0, |parking| {
             parking.report.len() + parking.detail.as_ref().map_or(0, Bytes::len)
         });
-        let mut state = self.shared.lock();
-        if let Err(error) = fits(run, bytes).and_then(|()| state.open()) {
-            return Box::pin(ready(Err(error)));
-        }
-        match state.table.accept_park(run, epoch) {
-            Some(Ok(())) => self.ask(&mut state, |reply| Op::Park(run, parking, reply)),
-            Some(Err(error)) => Box::pin(ready(Err(error))),
-            None => {
-                drop(state);
-                Box::pin(ready(Err(self.refusal(run))))
-            }
-        }
+        let fits = fits(run, bytes);
+        let accept = |table: &mut Table| table.accept_park(run, epoch);
+        self.ask_owned(run, fits, accept, |reply| Op::Park(run, parking, reply))
     }
 
     fn claim(&self, run: RunId) -> BoxFuture<'_, StoreResult<Option<Claim>>> {
@@ -317,25 +400,30 @@ impl Store for SledStore {
         }
         // From here on the old owner is refused; what it queued before is part of the
         // journal, and of the claim once it is durable.
-        let epoch = state.table.runs.get_mut(&run).map(|live| {
-            live.epoch = live.epoch.next();
-            live.epoch
-        });
-        let durable = self.ask(&mut state, Op::Barrier);
+        let epoch = state.table.claim(run);
+        let durable = match epoch {
+            Some(_) => self.ask(&mut state, |reply| Op::Claim(run, reply)),
+            None => self.ask(&mut state, Op::Barrier),
+        };
         drop(state);
         Box::pin(async move {
             durable.await?;
+            let epoch = match epoch {
+                Some(epoch) => epoch,
+                None => match self.claim_from_outside(run).await? {
+                    Some(epoch) => epoch,
+                    None => return Ok(None),
+                },
+            };
             self.offload(move |shared| {
                 shared.read(|database| {
-                    let Some(found) = Snapshot::find(shared, database, run)? else {
-                        return Ok(None);
-                    };
-                    Ok(Some(Claim {
-                        epoch: epoch.unwrap_or(found.epoch.next()),
-                        header: found.header.clone(),
-                        frames: found.frames(database, 0, usize::MAX)?,
-                        mail: Vec::new(),
-                        next_letter: 0,
+                    let found = view::journal(shared, database, run, 0, usize::MAX)?;
+                    Ok(found.map(|(found, frames)| Claim {
+                        epoch,
+                        header: found.header,
+                        frames,
+                        mail: found.mail,
+                        next_letter: found.next_letter,
                     }))
                 })
             })
@@ -347,7 +435,7 @@ impl Store for SledStore {
         let state = self.shared.lock();
         let headers = state.open().map(|()| {
             let runs = state.table.order.values().map(|run| &state.table.runs[run]);
-            runs.filter(|live| !live.ended())
+            runs.filter(|live| !live.ended() && !live.asleep())
                 .map(|live| live.header.clone())
                 .collect()
         });
@@ -378,9 +466,9 @@ impl Store for SledStore {
         limit: usize,
     ) -> BoxFuture<'_, StoreResult<Vec<Bytes>>> {
         self.offload(move |shared| {
-            shared.read(|database| match Snapshot::find(shared, database, run)? {
-                Some(found) => found.frames(database, from, limit),
-                None => Ok(Vec::new()),
+            shared.read(|database| {
+                let found = view::journal(shared, database, run, from, limit)?;
+                Ok(found.map_or_else(Vec::new, |(_, frames)| frames))
             })
         })
     }

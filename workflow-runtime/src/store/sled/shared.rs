@@ -4,6 +4,7 @@
 //! Owns the one lock of the store. It is held for look-ups and queuing only, never while
 //! anything is written or synced.
 
+use std::collections::VecDeque;
 use std::fs::File;
 use std::path::PathBuf;
 use std::sync::atomic::AtomicU64;
@@ -15,8 +16,9 @@ use tokio::sync::watch;
 use super::database::Database;
 use super::ledger::{Due, Ledger};
 use super::log::LogFile;
-use super::op::Op;
+use super::op::{Op, Reply};
 use super::table::Table;
+use crate::ids::RunId;
 use crate::store::{StoreError, StoreResult};
 
 /// The most appends one group commit takes. Far more than ever wait; it bounds the time
@@ -52,6 +54,15 @@ pub(super) struct State {
     sleeping: bool,
     archiver: Resting,
     archiver_stops: bool,
+    deletions: VecDeque<Deletion>,
+}
+
+/// Runs that are to be deleted, and who wants to know.
+#[derive(Debug)]
+struct Deletion {
+    runs: VecDeque<RunId>,
+    deleted: u64,
+    reply: Reply<u64>,
 }
 
 /// The file that will be the log's next one.
@@ -80,6 +91,7 @@ enum Resting {
 pub(super) enum Chore {
     Archive,
     PrepareFile,
+    Delete,
     Stop,
 }
 
@@ -134,6 +146,7 @@ impl Shared {
                 sleeping: false,
                 archiver: Resting::No,
                 archiver_stops: false,
+                deletions: VecDeque::new(),
             }),
             wake: Condvar::new(),
             wake_archiver: Condvar::new(),
@@ -226,6 +239,10 @@ impl Shared {
             if state.archiver_stops || matches!(state.phase, Phase::Failed(_)) {
                 return Chore::Stop;
             }
+            // Commits must not wait for deletions.
+            if !state.deletions.is_empty() && !state.ledger.is_behind() {
+                return Chore::Delete;
+            }
             let due = state.ledger.due();
             if due == Due::Now {
                 return Chore::Archive;
@@ -251,10 +268,49 @@ impl Shared {
         self.wake_archiver.notify_one();
     }
 
-    /// Tells the archiver to stop after what it is doing.
+    /// Tells the archiver to stop after what it is doing. What is still to be deleted stays.
     pub(super) fn stop_archiver(&self) {
-        self.lock().archiver_stops = true;
+        let mut state = self.lock();
+        state.archiver_stops = true;
+        state.deletions.clear();
+        drop(state);
         self.wake_archiver.notify_one();
+    }
+
+    /// Puts runs in line to be deleted.
+    pub(super) fn push_deletion(&self, state: &mut State, runs: Vec<RunId>, reply: Reply<u64>) {
+        state.deletions.push_back(Deletion {
+            runs: runs.into(),
+            deleted: 0,
+            reply,
+        });
+        self.wake_archiver.notify_one();
+    }
+
+    /// Takes some runs that are to be deleted.
+    pub(super) fn next_deletions(&self, limit: usize) -> Vec<RunId> {
+        let mut state = self.lock();
+        let Some(deletion) = state.deletions.front_mut() else {
+            return Vec::new();
+        };
+        let count = deletion.runs.len().min(limit);
+        deletion.runs.drain(..count).collect()
+    }
+
+    /// Counts deleted runs, and tells who wanted to know if there are no more to come.
+    pub(super) fn deleted(&self, runs: u64) {
+        let mut state = self.lock();
+        let Some(deletion) = state.deletions.front_mut() else {
+            return;
+        };
+        deletion.deleted += runs;
+        if deletion.runs.is_empty()
+            && let Some(done) = state.deletions.pop_front()
+        {
+            drop(state);
+            // Whoever dropped the future does not want to know.
+            let _ = done.reply.send(Ok(done.deleted));
+        }
     }
 
     /// Wakes the committer if it waited for the archiver.
@@ -295,12 +351,16 @@ impl Shared {
         }
         let stopped = state.stopped();
         let queue = std::mem::take(&mut state.queue);
+        let deletions = std::mem::take(&mut state.deletions);
         state.sleeping = false;
         drop(state);
         self.wake.notify_one();
         self.wake_archiver.notify_one();
         for op in queue {
             op.refuse(stopped.clone());
+        }
+        for deletion in deletions {
+            let _ = deletion.reply.send(Err(stopped.clone()));
         }
     }
 }
@@ -322,7 +382,29 @@ impl State {
     /// Says whether the archiver has nothing to do and does nothing.
     #[cfg(test)]
     pub(super) fn is_settled(&self) -> bool {
-        self.archiver == Resting::ForWork && self.ledger.due() == Due::Never
+        self.archiver == Resting::ForWork
+            && self.ledger.due() == Due::Never
+            && self.deletions.is_empty()
+    }
+
+    /// Says whether one of these runs has ended and is still in memory.
+    pub(super) fn any_is_leaving(&self, runs: &[RunId]) -> bool {
+        let mut live = runs.iter().filter_map(|run| self.table.runs.get(run));
+        live.any(|live| live.ended()) && !matches!(self.phase, Phase::Failed(_))
+    }
+
+    /// Keeps runs that are not in memory from coming back, and returns which those are.
+    pub(super) fn mark_deleting(&mut self, runs: Vec<RunId>) -> Vec<RunId> {
+        let table = &mut self.table;
+        let outside = runs.into_iter().filter(|run| !table.runs.contains_key(run));
+        // Each once.
+        outside.filter(|run| table.deleting.insert(*run)).collect()
+    }
+
+    pub(super) fn unmark_deleting(&mut self, runs: &[RunId]) {
+        for run in runs {
+            self.table.deleting.remove(run);
+        }
     }
 
     /// Says whether calls are taken.
