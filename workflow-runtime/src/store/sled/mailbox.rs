@@ -26,10 +26,10 @@ struct Waiting {
 }
 
 impl Mailbox {
-    /// Begins with letters that were taken long ago.
-    pub(super) fn emptied(next: u64) -> Self {
+    /// Begins with numbers that the database has; the letters in between follow.
+    pub(super) fn new(taken: u64, next: u64) -> Self {
         Self {
-            taken: next,
+            taken,
             next,
             waiting: Vec::new(),
         }

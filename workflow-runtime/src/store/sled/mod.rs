@@ -27,6 +27,8 @@ mod keys;
 mod ledger;
 mod log;
 mod mailbox;
+#[cfg(test)]
+mod model;
 mod op;
 mod open;
 mod overlay;

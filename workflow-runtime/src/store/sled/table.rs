@@ -113,7 +113,7 @@ impl Live {
         let mut live = Self::new(stored.header);
         live.archived = stored.frames;
         if stored.next_letter > 0 {
-            let mailbox = Mailbox::emptied(stored.next_letter);
+            let mailbox = Mailbox::new(stored.taken, stored.next_letter);
             live.mailbox = Some(Box::new(mailbox));
         }
         live.entry = Some(Box::new(Entry {

@@ -55,7 +55,7 @@ struct Closed {
 
 impl SledStore {
     /// Waits until nothing is in line to be archived.
-    fn settled(&self) {
+    pub(super) fn settled(&self) {
         let begun = std::time::Instant::now();
         while !self.shared.lock().is_settled() {
             assert!(begun.elapsed().as_secs() < 20, "it never settles");
