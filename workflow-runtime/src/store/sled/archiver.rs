@@ -127,8 +127,7 @@ impl Archiver {
 
     /// Makes an archive, durably.
     fn make(&mut self, database: &Database, mut plan: Plan) -> StoreResult<()> {
-        let log_from = self.archive.log_from;
-        self.tombstones.forget(log_from, &mut plan.atomic);
+        self.tombstones.forget(&mut self.archive, &mut plan.atomic);
         plan.seal(&self.archive);
         self.hand_over(database, plan.early, plan.atomic)?;
         self.sync(database)?;

@@ -11,7 +11,7 @@ use super::keys::{Key, pieces_of};
 use super::ledger::Batch;
 use super::plan::{Plan, put, remove};
 use super::reads;
-use super::segment::{Archive, Stored, Tombstone};
+use super::segment::{Archive, Stored, Tombstone, deleted_member};
 use crate::id_map::IdMap;
 use crate::ids::RunId;
 use crate::store::{NoteKey, RunPosition, StoreResult};
@@ -44,16 +44,19 @@ impl Tombstones {
         }
     }
 
-    fn add(&mut self, run: RunId, as_of: u64) {
-        self.newest.insert(run, as_of);
+    fn add(&mut self, run: RunId, as_of: u64, archive: &mut Archive) {
+        if let Some(older) = self.newest.insert(run, as_of) {
+            archive.deleted.remove(deleted_member(run, older));
+        }
+        archive.deleted.add(deleted_member(run, as_of));
         self.line.push_back((as_of, run));
     }
 
     /// Removes tombstones that no block needs any more.
-    pub(super) fn forget(&mut self, log_from: u64, writes: &mut Vec<Write>) {
+    pub(super) fn forget(&mut self, archive: &mut Archive, writes: &mut Vec<Write>) {
         for _ in 0..TOMBSTONES_AT_ONCE {
             match self.line.front() {
-                Some((as_of, _)) if *as_of < log_from => {}
+                Some((as_of, _)) if *as_of < archive.log_from => {}
                 _ => return,
             }
             let Some((as_of, run)) = self.line.pop_front() else {
@@ -62,6 +65,7 @@ impl Tombstones {
             // The run may have been created and deleted again since.
             if self.newest.get(&run) == Some(&as_of) {
                 self.newest.remove(&run);
+                archive.deleted.remove(deleted_member(run, as_of));
                 writes.push((Key::deleted(run).piece(0), None));
             }
         }
@@ -109,7 +113,7 @@ pub(super) fn plan(
                 segments_of: is_long.then_some(header.created_at),
             };
             put(&mut plan.atomic, &Key::deleted(run), &tombstone.encode());
-            tombstones.add(run, batch.as_of);
+            tombstones.add(run, batch.as_of, archive);
         }
     }
     Ok((plan, left))

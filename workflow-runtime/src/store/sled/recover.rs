@@ -17,7 +17,7 @@ use super::keys::{self, Key};
 use super::ledger::Ledger;
 use super::reads;
 use super::scan::{self, Scan};
-use super::segment::{Archive, Stored, Tombstone, live_member};
+use super::segment::{Archive, Stored, Tombstone, deleted_member, live_member};
 use super::table::{Live, Place, Table};
 use crate::id_map::IdMap;
 use crate::ids::RunId;
@@ -72,7 +72,7 @@ pub(super) fn recover(database: &Database, store: &Path, mark: &Mark) -> StoreRe
         shelved: IdMap::default(),
         deleted: IdMap::default(),
     };
-    recovery.read_deleted()?;
+    recovery.read_deleted(&archive)?;
     recovery.read_live(&archive)?;
     recovery.replay(&log)?;
     let Recovery {
@@ -105,6 +105,20 @@ pub(super) fn recover(database: &Database, store: &Path, mark: &Mark) -> StoreRe
     })
 }
 
+/// Compares what was found with what the archive counts.
+fn counted(what: &str, found: &Census, counted: &Census, archive: &Archive) -> StoreResult<()> {
+    if found == counted {
+        return Ok(());
+    }
+    let detail = format!(
+        "{} are there, but archive {} counts {} others",
+        found.count(),
+        archive.number,
+        counted.count()
+    );
+    Err(corrupt(what.to_owned(), &detail))
+}
+
 struct Recovery<'a> {
     database: &'a Database,
     table: Table,
@@ -126,16 +140,18 @@ enum Told {
 
 impl Recovery<'_> {
     /// Reads what is left of deleted runs.
-    fn read_deleted(&mut self) -> StoreResult<()> {
+    fn read_deleted(&mut self, archive: &Archive) -> StoreResult<()> {
+        let mut census = Census::default();
         for scanned in self.database.scan(&[keys::DELETED], &[keys::DELETED]) {
             let (name, record) = reads::whole(scanned?)?;
             let wrong = |wrong| corrupt(describe(&name), wrong);
             let tombstone = Tombstone::decode(&record).map_err(wrong)?;
             let run = keys::run_of(&name);
             let run = run.ok_or_else(|| wrong("its key has the wrong length"))?;
+            census.add(deleted_member(run, tombstone.as_of));
             self.deleted.insert(run, tombstone);
         }
-        Ok(())
+        counted("the tombstones", &census, &archive.deleted, archive)
     }
 
     /// Reads the runs in memory that have something in the database: those that the archive
@@ -173,18 +189,7 @@ impl Recovery<'_> {
             }
             self.table.insert(live);
         }
-        if archive.live == census {
-            return Ok(());
-        }
-        Err(corrupt(
-            "the live entries".to_owned(),
-            &format!(
-                "{} are there, but archive {} counts {} others",
-                census.count(),
-                archive.number,
-                archive.live.count()
-            ),
-        ))
+        counted("the live entries", &census, &archive.live, archive)
     }
 
     /// Applies all blocks to the table.

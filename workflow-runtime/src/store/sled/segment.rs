@@ -172,11 +172,13 @@ pub(super) struct Archive {
     pub(super) asleep: Census,
     /// The notes that are there.
     pub(super) notes: Census,
+    /// The tombstones that are there.
+    pub(super) deleted: Census,
 }
 
 impl Archive {
     pub(super) fn encode(&self) -> Vec<u8> {
-        let mut out = Vec::with_capacity(80);
+        let mut out = Vec::with_capacity(96);
         out.extend_from_slice(&self.number.to_le_bytes());
         out.extend_from_slice(&self.as_of.to_le_bytes());
         out.extend_from_slice(&self.log_from.to_le_bytes());
@@ -184,6 +186,7 @@ impl Archive {
         out.extend_from_slice(&self.shelved.to_le_bytes());
         self.asleep.write(&mut out);
         self.notes.write(&mut out);
+        self.deleted.write(&mut out);
         out
     }
 
@@ -197,6 +200,7 @@ impl Archive {
             shelved: reader.u64()?,
             asleep: Census::read(&mut reader)?,
             notes: Census::read(&mut reader)?,
+            deleted: Census::read(&mut reader)?,
         };
         whole(&reader, archive)
     }
@@ -206,6 +210,11 @@ impl Archive {
 pub(super) fn sleeper_member(run: RunId, wake_at: Option<Timestamp>) -> u64 {
     let time = wake_at.unwrap_or_default().as_micros();
     member(run, &[u64::from(wake_at.is_none()), time])
+}
+
+/// Returns what stands for a tombstone in the census of them.
+pub(super) fn deleted_member(run: RunId, as_of: u64) -> u64 {
+    member(run, &[as_of])
 }
 
 /// Returns what stands for a note in the census of them.
@@ -265,7 +274,7 @@ mod tests {
         assert!(Pointer::decode(&[0; 17]).is_err());
         assert!(Tombstone::decode(&[0; 9]).is_err());
         assert!(Tombstone::decode(&[0; 17]).is_err());
-        assert!(Archive::decode(&[0; 79]).is_err());
-        assert!(Archive::decode(&[0; 81]).is_err());
+        assert!(Archive::decode(&[0; 95]).is_err());
+        assert!(Archive::decode(&[0; 97]).is_err());
     }
 }
