@@ -82,8 +82,8 @@ enum Resting {
     No,
     /// Anything.
     ForWork,
-    /// A time, or enough work to begin before that.
-    ForTime,
+    /// A time, or work that is due before that.
+    Until(Instant),
 }
 
 /// What the archiver does next.
@@ -254,7 +254,7 @@ impl Shared {
             let (resting, wait) = match due {
                 Due::At(at) => {
                     let wait = at.saturating_duration_since(Instant::now());
-                    (Resting::ForTime, Some(wait))
+                    (Resting::Until(at), Some(wait))
                 }
                 _ => (Resting::ForWork, None),
             };
@@ -373,8 +373,13 @@ impl State {
             Resting::ForWork => {
                 self.ledger.due() != Due::Never || matches!(self.spare, Spare::Wanted)
             }
-            Resting::ForTime => {
-                self.ledger.due() == Due::Now || matches!(self.spare, Spare::Wanted)
+            Resting::Until(time) => {
+                let sooner = match self.ledger.due() {
+                    Due::Now => true,
+                    Due::At(at) => at < time,
+                    Due::Never => false,
+                };
+                sooner || matches!(self.spare, Spare::Wanted)
             }
         }
     }
