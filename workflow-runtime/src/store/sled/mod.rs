@@ -24,6 +24,8 @@ mod group;
 mod judge;
 mod keepsake;
 mod keys;
+#[cfg(test)]
+mod lasting;
 mod ledger;
 mod log;
 mod mailbox;
