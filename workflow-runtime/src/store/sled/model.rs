@@ -122,7 +122,7 @@ impl Pair {
 
     async fn claim(&mut self, run: RunId, seed: u64) {
         let mut answers = [String::new(), String::new()];
-        for which in 0..2 {
+        for (which, answer) in answers.iter_mut().enumerate() {
             let claim = self.stores[which].claim(run).await;
             if let Ok(Some(claim)) = &claim {
                 let old = self.owners[which].insert(run, claim.epoch);
@@ -132,7 +132,7 @@ impl Pair {
             let claim = claim.map(|claim| {
                 claim.map(|claim| (claim.header, claim.frames, claim.mail, claim.next_letter))
             });
-            answers[which] = told(&claim);
+            *answer = told(&claim);
         }
         self.same(&answers, &format!("claim, seed {seed}"));
     }
@@ -185,10 +185,10 @@ impl Pair {
         };
         let gone: Vec<RunId> = (0..3).map(|_| id(numbers.below(RUNS))).collect();
         let mut answers = [String::new(), String::new()];
-        for which in 0..2 {
+        for (which, answer) in answers.iter_mut().enumerate() {
             let epoch = self.epoch(which, run);
             let store = &self.stores[which];
-            answers[which] = match kind {
+            *answer = match kind {
                 1 | 2 => {
                     let created = store.create(new.clone()).await;
                     if matches!(&created, Ok(crate::store::Creation::Created(_))) {

@@ -14,11 +14,11 @@ use std::time::{Duration, Instant};
 use tokio::sync::watch;
 
 use super::database::Database;
+use super::deletions::Deletion;
 use super::ledger::{Due, Ledger};
 use super::log::LogFile;
-use super::op::{Op, Reply};
+use super::op::Op;
 use super::table::Table;
-use crate::ids::RunId;
 use crate::store::{StoreError, StoreResult};
 
 /// The most appends one group commit takes. Far more than ever wait; it bounds the time
@@ -54,15 +54,7 @@ pub(super) struct State {
     sleeping: bool,
     archiver: Resting,
     archiver_stops: bool,
-    deletions: VecDeque<Deletion>,
-}
-
-/// Runs that are to be deleted, and who wants to know.
-#[derive(Debug)]
-struct Deletion {
-    runs: VecDeque<RunId>,
-    deleted: u64,
-    reply: Reply<u64>,
+    pub(super) deletions: VecDeque<Deletion>,
 }
 
 /// The file that will be the log's next one.
@@ -277,42 +269,6 @@ impl Shared {
         self.wake_archiver.notify_one();
     }
 
-    /// Puts runs in line to be deleted.
-    pub(super) fn push_deletion(&self, state: &mut State, runs: Vec<RunId>, reply: Reply<u64>) {
-        state.deletions.push_back(Deletion {
-            runs: runs.into(),
-            deleted: 0,
-            reply,
-        });
-        self.wake_archiver.notify_one();
-    }
-
-    /// Takes some runs that are to be deleted.
-    pub(super) fn next_deletions(&self, limit: usize) -> Vec<RunId> {
-        let mut state = self.lock();
-        let Some(deletion) = state.deletions.front_mut() else {
-            return Vec::new();
-        };
-        let count = deletion.runs.len().min(limit);
-        deletion.runs.drain(..count).collect()
-    }
-
-    /// Counts deleted runs, and tells who wanted to know if there are no more to come.
-    pub(super) fn deleted(&self, runs: u64) {
-        let mut state = self.lock();
-        let Some(deletion) = state.deletions.front_mut() else {
-            return;
-        };
-        deletion.deleted += runs;
-        if deletion.runs.is_empty()
-            && let Some(done) = state.deletions.pop_front()
-        {
-            drop(state);
-            // Whoever dropped the future does not want to know.
-            let _ = done.reply.send(Ok(done.deleted));
-        }
-    }
-
     /// Wakes the committer if it waited for the archiver.
     pub(super) fn made_room(&self) {
         let state = self.lock();
@@ -360,7 +316,7 @@ impl Shared {
             op.refuse(stopped.clone());
         }
         for deletion in deletions {
-            let _ = deletion.reply.send(Err(stopped.clone()));
+            deletion.refuse(stopped.clone());
         }
     }
 }
@@ -390,26 +346,6 @@ impl State {
         self.archiver == Resting::ForWork
             && self.ledger.due() == Due::Never
             && self.deletions.is_empty()
-    }
-
-    /// Says whether one of these runs has ended and is still in memory.
-    pub(super) fn any_is_leaving(&self, runs: &[RunId]) -> bool {
-        let mut live = runs.iter().filter_map(|run| self.table.runs.get(run));
-        live.any(|live| live.ended()) && !matches!(self.phase, Phase::Failed(_))
-    }
-
-    /// Keeps runs that are not in memory from coming back, and returns which those are.
-    pub(super) fn mark_deleting(&mut self, runs: Vec<RunId>) -> Vec<RunId> {
-        let table = &mut self.table;
-        let outside = runs.into_iter().filter(|run| !table.runs.contains_key(run));
-        // Each once.
-        outside.filter(|run| table.deleting.insert(*run)).collect()
-    }
-
-    pub(super) fn unmark_deleting(&mut self, runs: &[RunId]) {
-        for run in runs {
-            self.table.deleting.remove(run);
-        }
     }
 
     /// Says whether calls are taken.
