@@ -37,6 +37,8 @@ mod op;
 mod open;
 mod overlay;
 mod plan;
+#[cfg(test)]
+mod races;
 mod reads;
 mod recover;
 mod scan;
