@@ -243,7 +243,8 @@ async fn settle() {
     tokio::time::sleep(Duration::from_millis(500)).await;
 }
 
-fn resident_bytes() -> f64 {
+/// Returns how much memory this process has.
+pub fn resident_bytes() -> f64 {
     let status = std::fs::read_to_string("/proc/self/status").expect("Linux");
     let line = status
         .lines()

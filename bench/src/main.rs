@@ -10,6 +10,7 @@
 mod engine;
 mod floor;
 mod report;
+mod sleepers;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -36,14 +37,21 @@ fn main() -> ExitCode {
         ["throughput"] => throughput(scratch),
         ["replay"] => replay(scratch),
         ["sustained"] => sustained(scratch),
+        ["sleepers-store"] => sleepers::sleepers(scratch, 100_000),
         ["steps", at_once] => {
             let at_once = at_once.parse().expect("a number of runs");
             println!("{:.0}", engine::steps_per_second(scratch, at_once));
         }
         ["child", "waiting-memory"] => println!("{}", engine::waiting_memory(scratch)),
+        ["child", "fill-sleepers", runs, path] => {
+            let runs = runs.parse().expect("a number of runs");
+            sleepers::fill_store(std::path::Path::new(path), runs);
+        }
         ["child", "open-empty"] => println!("{}", engine::open_empty(scratch)),
         _ => {
-            eprintln!("usage: bench floor | throughput | replay | sustained | steps N");
+            eprintln!(
+                "usage: bench floor | throughput | replay | sustained | sleepers-store | steps N"
+            );
             return ExitCode::FAILURE;
         }
     }

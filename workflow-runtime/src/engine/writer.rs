@@ -19,7 +19,7 @@ pub(crate) struct Writer {
     pub(crate) chain: Chain,
     pub(crate) last_time: Timestamp,
     pub(crate) durability: Durability,
-    /// Letters below this number are in the journal.
+    /// Letters below this number are in the journal, and the store has not been told; 0 if it has.
     pub(crate) taken: u64,
 }
 
@@ -111,7 +111,7 @@ impl Writer {
             first_seq,
             frames,
             end: end.map(|(kind, at)| RunEnd { kind, at }),
-            taken: self.taken,
+            taken: std::mem::take(&mut self.taken),
             changes,
             durability,
         });

@@ -75,6 +75,9 @@ pub trait Store: Send + Sync + 'static {
 
     /// Creates runs, posts letters and changes notes in one atomic write, synced, unless one of its
     /// guards or runs refuses: then nothing is changed.
+    ///
+    /// A note that is [too large](NoteChange::MAX_VALUE_BYTES) is an error, here and in an append, and
+    /// nothing is changed.
     fn commit(&self, commit: Commit) -> BoxFuture<'_, StoreResult<Committed>>;
 
     /// Parks a run with a reason, or with `None` takes it out of parking. The journal stays
@@ -123,6 +126,10 @@ pub trait Store: Send + Sync + 'static {
 
     /// Lists sleeping runs: those with a time first, soonest first, then the others by id; from
     /// behind `after` on.
+    ///
+    /// A sleeping run for which letters wait is due: it is listed with the time 0, whatever its
+    /// header says. So whoever opens a store finds the runs that were to be woken when the
+    /// process died between the letter and the claim.
     fn asleep(
         &self,
         after: Option<Sleeper>,

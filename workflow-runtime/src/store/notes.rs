@@ -7,6 +7,7 @@ use std::fmt;
 
 use bytes::Bytes;
 
+use super::{StoreError, StoreResult};
 use crate::ids::RunId;
 
 /// The space of notes that belong to one run and are deleted with it.
@@ -37,6 +38,15 @@ impl NoteKey {
         all.push(run.as_bytes());
         all.extend_from_slice(parts);
         Self::encode(OF_RUN, &all)
+    }
+
+    /// Returns the run to which the note belongs, if it belongs to one.
+    pub fn run(&self) -> Option<RunId> {
+        if self.0.first() != Some(&OF_RUN) {
+            return None;
+        }
+        let run = self.parts()?.into_iter().next()?;
+        Some(RunId::from_bytes(run.try_into().ok()?))
     }
 
     fn encode(space: u8, parts: &[&[u8]]) -> Self {
@@ -103,6 +113,31 @@ pub struct NoteChange {
     pub value: Option<Bytes>,
 }
 
+impl NoteChange {
+    /// The most bytes a key has.
+    pub const MAX_KEY_BYTES: usize = 1024;
+
+    /// The most bytes a value has. Larger things belong into journals, or elsewhere.
+    pub const MAX_VALUE_BYTES: usize = 256 * 1024;
+
+    /// Refuses a note that is too large.
+    pub(super) fn check(&self) -> StoreResult<()> {
+        let value = self.value.as_ref().map_or(0, Bytes::len);
+        let key = self.key.as_bytes().len();
+        let (what, bytes, limit) = match key > Self::MAX_KEY_BYTES {
+            true => ("the key of a note", key, Self::MAX_KEY_BYTES),
+            false => ("a note", value, Self::MAX_VALUE_BYTES),
+        };
+        if bytes <= limit {
+            return Ok(());
+        }
+        Err(StoreError::Io {
+            operation: format!("writing {what}"),
+            message: format!("{bytes} bytes are more than the limit of {limit}"),
+        })
+    }
+}
+
 /// What a note must say for a commit to be made; `None`: it must not be there.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Guard {
@@ -133,6 +168,14 @@ mod tests {
             assert!(key.parts().is_some_and(|found| found == parts));
         }
         assert!(keys.is_sorted(), "{keys:?}");
+    }
+
+    #[test]
+    fn a_note_knows_the_run_that_it_belongs_to() {
+        let run = RunId::from_bytes([0; 16]);
+        assert_eq!(NoteKey::of_run(run, &[b"progress"]).run(), Some(run));
+        assert_eq!(NoteKey::of_run(run, &[]).run(), Some(run));
+        assert_eq!(NoteKey::new(1, &[run.as_bytes()]).run(), None);
     }
 
     #[test]

@@ -214,6 +214,14 @@ impl RunState {
 }
 
 impl RunHeader {
+    /// Returns how the run ended, if it has.
+    pub fn end(&self) -> Option<RunEnd> {
+        match self.state {
+            RunState::Ended(end) => Some(end),
+            RunState::Active | RunState::Parked(_) | RunState::Asleep { .. } => None,
+        }
+    }
+
     /// Returns the run's place in the listing order.
     pub fn position(&self) -> RunPosition {
         RunPosition {

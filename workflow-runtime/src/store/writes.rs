@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 
-use super::{Durability, Epoch, Guard, NoteChange, RunEnd, RunHeader};
+use super::{Durability, Epoch, Guard, NoteChange, RunEnd, RunHeader, StoreResult};
 use crate::clock::Timestamp;
 use crate::ids::RunId;
 
@@ -42,7 +42,7 @@ pub struct Append {
     pub frames: Vec<Bytes>,
     /// How the run ends with the last frame, if it does. Letters that wait for it are dropped then.
     pub end: Option<RunEnd>,
-    /// Letters below this number are in the journal now: they are taken. It never falls.
+    /// Letters below this number are in the journal now: they are taken. 0 takes none.
     pub taken: u64,
     /// What changes elsewhere in the same write. Nothing in here can refuse the append: a run whose id
     /// is taken is left as it is, a letter to a run that has ended or is not there is dropped.
@@ -82,6 +82,11 @@ impl Changes {
     /// Says whether nothing changes.
     pub fn is_empty(&self) -> bool {
         self.create.is_empty() && self.post.is_empty() && self.notes.is_empty()
+    }
+
+    /// Refuses notes that are too large.
+    pub(super) fn check(&self) -> StoreResult<()> {
+        self.notes.iter().try_for_each(NoteChange::check)
     }
 }
 

@@ -13,16 +13,24 @@
 //! # });
 //! ```
 
+mod endings;
+mod letters;
+mod notes;
 mod reads;
 mod restarts;
+mod sleep;
 mod writes;
 
 use std::sync::{Arc, Mutex, PoisonError};
 
 use bytes::Bytes;
 
+pub use self::endings::*;
+pub use self::letters::*;
+pub use self::notes::*;
 pub use self::reads::*;
 pub use self::restarts::*;
+pub use self::sleep::*;
 pub use self::writes::*;
 use super::memory::{MemoryStore, Surviving};
 use super::{
@@ -112,6 +120,31 @@ macro_rules! __store_rules {
             an_ended_run_stays_ended_after_a_restart
             a_long_journal_survives_restarts_while_it_grows
             finished_runs_around_a_long_one_survive_restarts
+            letters_are_numbered_and_kept_until_taken
+            a_refused_append_takes_no_letters
+            letters_survive_restarts
+            letters_to_nobody_are_refused_or_dropped
+            a_letter_makes_a_sleeping_run_due
+            a_note_says_what_was_written_last
+            notes_are_listed_below_a_prefix_in_pages
+            notes_have_limits
+            a_guard_that_does_not_hold_refuses_the_commit
+            guarded_commits_exclude_each_other
+            a_commit_is_made_as_a_whole_or_not_at_all
+            an_append_brings_its_changes
+            a_sleeping_run_is_found_and_woken
+            no_epoch_is_given_twice_over_sleep
+            a_run_with_letters_stays_awake
+            a_stale_owner_puts_nobody_to_sleep
+            sleepers_are_listed_soonest_first_in_pages
+            waking_survives_restarts
+            a_run_can_be_created_asleep
+            runs_are_listed_oldest_first_and_by_origin
+            a_failed_run_is_taken_up_again
+            other_ends_are_final
+            revival_survives_restarts
+            deleted_runs_are_gone_with_their_notes
+            a_deleted_id_can_be_used_again
         }
     };
 }

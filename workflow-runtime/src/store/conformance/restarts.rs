@@ -1,7 +1,7 @@
 //! Rules about stopping and opening again.
 
 use super::*;
-use crate::store::{RunQuery, StoreError};
+use crate::store::{Commit, NoteKey, Reopening, RunQuery, StoreError};
 
 /// After closing, every call says so; closing again is fine.
 pub async fn a_closed_store_answers_stopped(harness: &dyn Harness) {
@@ -13,6 +13,12 @@ pub async fn a_closed_store_answers_stopped(harness: &dyn Harness) {
     let epoch = create(&*store, 1).await;
     store.close().await.expect("closed");
     store.close().await.expect("closing twice is fine");
+    let note = NoteKey::new(1, &[]);
+    let reopening = Reopening {
+        run: id(1),
+        seq: 1,
+        frame: frame(1, 1, 5),
+    };
     let answers = [
         store.create(new_run(2)).await.map(|_| ()),
         store
@@ -24,6 +30,14 @@ pub async fn a_closed_store_answers_stopped(harness: &dyn Harness) {
         store.header(id(1)).await.map(|_| ()),
         store.frames(id(1), 0, 1).await.map(|_| ()),
         store.list(RunQuery::default()).await.map(|_| ()),
+        store.commit(Commit::default()).await.map(|_| ()),
+        store.put_to_sleep(id(1), epoch, None).await.map(|_| ()),
+        store.asleep(None, 1).await.map(|_| ()),
+        store.mail(id(1), 0).await.map(|_| ()),
+        store.note(note.clone()).await.map(|_| ()),
+        store.notes(note, None, 1).await.map(|_| ()),
+        store.revive(reopening).await.map(|_| ()),
+        store.delete(vec![id(1)]).await.map(|_| ()),
         store.check().await,
     ];
     for answer in answers {

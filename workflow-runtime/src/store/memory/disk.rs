@@ -116,10 +116,15 @@ struct Run {
 
 impl Run {
     fn new(new: &NewRun) -> Self {
+        let header = new.header.clone();
         Self {
-            header: new.header.clone(),
+            // Nobody owns a run that is created asleep.
+            epoch: match header.state {
+                RunState::Asleep { .. } => Epoch::FIRST.next(),
+                _ => Epoch::FIRST,
+            },
+            header,
             frames: [&new.first].into_iter().chain(&new.rest).cloned().collect(),
-            epoch: Epoch::FIRST,
             mail: Vec::new(),
             next_letter: 0,
         }
@@ -355,7 +360,10 @@ impl Table {
             .values()
             .filter_map(|run| match run.header.state {
                 RunState::Asleep { wake_at } => Some(Sleeper {
-                    wake_at,
+                    wake_at: match run.mail.is_empty() {
+                        true => wake_at,
+                        false => Some(Timestamp::default()),
+                    },
                     run: run.header.run,
                     namespace: run.header.namespace.clone(),
                 }),

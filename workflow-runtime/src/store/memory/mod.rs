@@ -36,8 +36,8 @@ use self::disk::{Log, Table, Write};
 pub use self::faults::{Fault, FaultPlan, Surviving};
 use self::process::{Held, Inner, Process};
 use super::{
-    Append, BoxFuture, Claim, Commit, Committed, Creation, Epoch, Mail, NewRun, NoteKey, Parking,
-    Released, Reopening, RunHeader, RunQuery, Sleeper, Store, StoreResult,
+    Append, BoxFuture, Changes, Claim, Commit, Committed, Creation, Epoch, Mail, NewRun, NoteKey,
+    Parking, Released, Reopening, RunHeader, RunQuery, Sleeper, Store, StoreResult,
 };
 use crate::clock::Timestamp;
 use crate::ids::RunId;
@@ -263,7 +263,8 @@ impl Store for MemoryStore {
         if let Some(refusal) = inner.refusal() {
             return refusal.answer();
         }
-        match inner.table.accept(&append) {
+        let fits = append.changes.as_deref().map_or(Ok(()), Changes::check);
+        match fits.and_then(|()| inner.table.accept(&append)) {
             Ok(()) => self.write(&mut inner, Write::Append(append), ()),
             Err(error) => Box::pin(ready(Err(error))),
         }
@@ -273,6 +274,9 @@ impl Store for MemoryStore {
         let mut inner = self.lock();
         if let Some(refusal) = inner.refusal() {
             return refusal.answer();
+        }
+        if let Err(error) = commit.changes.check() {
+            return Box::pin(ready(Err(error)));
         }
         match inner.table.refuses(&commit) {
             Some(refusal) => self.after_held(&inner, Committed::Refused(refusal)),
