@@ -559,8 +559,8 @@ mod tests {
 
     #[test]
     fn a_record_of_a_newer_release_is_named_not_misread() {
-        let error = Event::decode(&[12, 0, 0]).expect_err("reserved");
-        assert!(error.to_string().contains("run reopened"), "{error}");
+        let error = Event::decode(&[14, 0, 0]).expect_err("reserved");
+        assert!(error.to_string().contains("step abandoned"), "{error}");
         let error = Event::decode(&[200]).expect_err("unknown");
         assert!(error.to_string().contains("200"), "{error}");
         assert_eq!(Event::decode(&[]), Err(RecordError::Empty));
