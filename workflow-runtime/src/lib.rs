@@ -83,8 +83,9 @@ mod logs;
 mod payload;
 
 pub use call::{
-    ChildRun, Direct, Elapsed, Signals, Sleep, Step, StepCall, Timeout, WaitFor, Workflow,
-    WorkflowCall, publish, signals, sleep, sleep_until, start_child, timeout, wait_for,
+    ChildRun, CloseHook, Direct, Elapsed, Hook, Signals, Sleep, Step, StepCall, TakeHook, Timeout,
+    WaitFor, Workflow, WorkflowCall, hook, publish, signals, sleep, sleep_until, start_child,
+    timeout, wait_for,
 };
 pub use context::{
     Scoped, StepMetadata, WorkflowMetadata, get_step_metadata, get_workflow_metadata, resource,

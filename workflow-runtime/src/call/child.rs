@@ -16,7 +16,7 @@ use super::home::{What, assert_at_home};
 use super::returns::Decoded;
 use crate::context::{Scope, current_scope};
 use crate::engine::EngineError;
-use crate::engine::core::outside::NewChild;
+use crate::engine::core::children::NewChild;
 use crate::engine::core::{RunCore, Trouble};
 use crate::engine::obstacle::Obstacle;
 use crate::engine::start::{NewIdentity, prepare};
@@ -107,10 +107,19 @@ impl<W: Workflow> WorkflowCall<W> {
 
     /// Identifies the run by a business key. Started by an engine, this is the key of
     /// [`Start::key`](crate::Start::key); as a child, it takes the place of how many calls of the workflow stand
-    /// before it.
+    /// before it. It replaces an earlier key.
+    ///
+    /// # Panics
+    ///
+    /// Panics if the call was polled already: by then its id is in use.
     pub fn key(mut self, key: impl Into<Key>) -> Self {
         let key = key.into();
         let name = W::DEFINITION.name;
+        assert!(
+            self.stage == Stage::Made,
+            "child workflow `{name}` at {} is given a key after it was polled: give it before",
+            self.site
+        );
         if let Some(home) = &mut self.home {
             match home.occurrence.take() {
                 Some(occurrence) => home.scope.unclaim(CallKind::Child, name, occurrence),
@@ -152,8 +161,11 @@ impl<W: Workflow> WorkflowCall<W> {
         if self.stage != Stage::Made {
             return;
         }
-        self.stage = Stage::Started { awaited };
         let core = home.scope.core();
+        if let Some(problem) = self.key.as_ref().and_then(Key::problem) {
+            return self.refuse(core, &EngineError::Key(problem));
+        }
+        self.stage = Stage::Started { awaited };
         let child = RunId::of_child(home.id);
         let parent = Parent {
             run: core.run(),
@@ -169,19 +181,20 @@ impl<W: Workflow> WorkflowCall<W> {
             Ok(prepared) => prepared,
             Err(error) => return self.refuse(core, &error),
         };
-        let digest = prepared.new.header.input_digest;
+        let input = prepared.started.input;
         core.start_child(NewChild {
-            call: home.id,
-            digest,
             started: ChildStarted {
                 call: home.id,
                 child,
                 workflow: W::DEFINITION.name.into(),
                 scope: home.scope.path().into(),
                 source: format!("{}:{}", self.site.file(), self.site.line()).into(),
-                input_digest: digest,
+                input_digest: prepared.digest,
+                input: (input.len() <= core.services.config.kept_input_limit).then_some(input),
                 detached: self.detached,
             },
+            name: W::DEFINITION.name,
+            site: self.site,
             new: prepared.new,
         });
     }
@@ -258,8 +271,9 @@ impl<W: Workflow> Drop for WorkflowCall<W> {
     fn drop(&mut self) {
         if let (Stage::Started { awaited }, Some(home)) = (self.stage, &self.home) {
             let core = home.scope.core();
-            // Dropped by the code, not because the run leaves memory.
-            let by_code = core.signal.is_polling();
+            // Dropped by the code; not because the run leaves memory or its code panicked, which
+            // parks it with all it waits for.
+            let by_code = core.signal.is_polling() && !std::thread::panicking();
             core.drop_child(home.id, awaited && by_code);
         }
     }

@@ -4,6 +4,7 @@ use serde::Serialize;
 
 use crate::context::current_scope;
 use crate::engine::core::Trouble;
+use crate::engine::letters::check_name;
 use crate::error::Error;
 
 /// Publishes a value under a name, for readers outside the run.
@@ -25,7 +26,9 @@ use crate::error::Error;
 /// }
 /// ```
 ///
-/// A value that cannot be encoded fails the run.
+/// After a crash, what was published last is published again: a reader sees no older value for long, and
+/// never one of another run. A value that cannot be encoded fails the run, and so does a name that is
+/// empty or longer than 256 bytes.
 ///
 /// # Panics
 ///
@@ -39,6 +42,10 @@ pub fn publish<T: Serialize + ?Sized>(name: &str, value: &T) {
         )
     };
     let core = scope.core();
+    if let Err(problem) = check_name("published value", name) {
+        let error = Error::fatal(problem).context(format!("publish() at {site}"));
+        return core.trouble(Trouble::Fail(error));
+    }
     match core.services.payloads.encode(value) {
         Ok(payload) => core.publish(name, payload),
         Err(problem) => core.trouble(Trouble::Fail(

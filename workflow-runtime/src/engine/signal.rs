@@ -98,6 +98,11 @@ impl RunSignal {
         self.mail.load(Ordering::Relaxed) && self.mail.swap(false, Ordering::AcqRel)
     }
 
+    /// Says whether a letter has come that the driver has not looked for yet.
+    pub(crate) fn has_mail(&self) -> bool {
+        self.mail.load(Ordering::Acquire)
+    }
+
     /// Says whether the workflow is being polled now.
     pub(crate) fn is_polling(&self) -> bool {
         self.polling.load(Ordering::Acquire)

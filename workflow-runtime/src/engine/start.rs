@@ -9,7 +9,7 @@ use super::{EngineError, RunEntry, RunHandle, Services, Shared, task};
 use crate::call::args::{NamedWorkflowArgs, OrderedWorkflowArgs, WorkflowArgsSeed};
 use crate::call::{Workflow, WorkflowCall, WorkflowDefinition};
 use crate::clock::wall_clock;
-use crate::digest::digest;
+use crate::digest::{InputDigest, digest};
 use crate::ids::{DERIVATION_VERSION, RunId};
 use crate::journal::{Chain, Draft, Event, Parent, RunStarted};
 use crate::key::Key;
@@ -111,7 +111,8 @@ impl<W: Workflow> Start<W> {
 #[derive(Clone)]
 pub(crate) struct Prepared {
     pub(crate) new: NewRun,
-    pub(super) started: RunStarted,
+    pub(crate) started: RunStarted,
+    pub(crate) digest: InputDigest,
     pub(super) chain: Chain,
 }
 
@@ -146,9 +147,9 @@ pub(crate) fn prepare<W: Workflow>(
         problem,
     };
     let payloads = &services.payloads;
-    let input_digest = digest(&OrderedWorkflowArgs(input))
-        .map_err(|error| unfit(PayloadError::Serialize(error.to_string())))?
-        .strict;
+    let digest = digest(&OrderedWorkflowArgs(input))
+        .map_err(|error| unfit(PayloadError::Serialize(error.to_string())))?;
+    let input_digest = digest.strict;
     let input = payloads
         .encode(&NamedWorkflowArgs(args, input))
         .map_err(unfit)?;
@@ -188,6 +189,7 @@ pub(crate) fn prepare<W: Workflow>(
     Ok(Prepared {
         new,
         started,
+        digest,
         chain,
     })
 }

@@ -61,6 +61,7 @@ async fn begin_new(
         new,
         started,
         chain,
+        ..
     } = prepared;
     let created_at = new.header.created_at;
     match shared.store.create(new).await {
@@ -271,6 +272,7 @@ async fn claim(shared: Arc<Shared>, run: RunId, after_crash: bool) -> Result<Box
             recorded: history.deliveries,
             known: history.known,
             mail: claim.mail,
+            next_letter: claim.next_letter,
             last_time: history.last_time,
             phase: Phase::Replaying,
             after_crash,
@@ -325,6 +327,7 @@ struct Begun {
     recorded: VecDeque<Delivery>,
     known: IdMap<StepId, Known>,
     mail: Vec<Mail>,
+    next_letter: u64,
     last_time: Timestamp,
     phase: Phase,
     after_crash: bool,
@@ -340,6 +343,7 @@ impl Begun {
             recorded: VecDeque::new(),
             known: IdMap::default(),
             mail: Vec::new(),
+            next_letter: 0,
             last_time: created_at,
             phase: Phase::Live,
             after_crash: false,
@@ -390,14 +394,17 @@ impl Begun {
             chain: self.chain,
             last_time: self.last_time,
             durability: shared.services.config.durability,
-            taken: 0,
+            taken: self
+                .mail
+                .first()
+                .map_or(self.next_letter, |mail| mail.number),
         };
         Ok(Driver::new(
             core,
             workflow,
             writer,
             self.recorded,
-            self.mail,
+            (self.mail, self.next_letter),
             started.parent,
             self.after_crash,
         ))
