@@ -3,12 +3,15 @@
 mod asked_again;
 mod basics;
 mod cancelling;
+mod changed_children;
 mod children;
 mod concurrency;
 mod crash_everywhere;
 mod divergence;
 mod durable;
 mod engine;
+mod family;
+mod hooks;
 mod identity;
 mod inputs;
 mod keys;
