@@ -166,6 +166,21 @@ async fn a_token_is_free_again_when_its_run_has_ended_however_it_did() {
 }
 
 #[tokio::test]
+async fn the_write_that_ends_a_run_lets_its_token_go() {
+    let ledger = Ledger::shared();
+    let store = MemoryStore::new();
+    let engine = engine(&ledger)
+        .open_with(store.clone())
+        .await
+        .expect("opens");
+    let run = engine.start(paying("t".into(), 1)).await.expect("starts");
+    send(&engine, "t", 1).await;
+    run.result().await.expect("ends well");
+    let note = NoteKey::new(1, &[b"default", b"t"]);
+    assert_eq!(store.note(note).await.expect("reads"), None);
+}
+
+#[tokio::test]
 async fn a_closed_hook_lets_its_token_go_and_the_end_takes_it_from_nobody() {
     let ledger = Ledger::shared();
     let engine = engine(&ledger).open_in_memory().await.expect("opens");

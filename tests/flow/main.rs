@@ -26,6 +26,7 @@ mod signals;
 mod starting;
 mod steps;
 mod stopping;
+mod talking_programs;
 mod timers;
 mod unfit;
 mod unpolled;
