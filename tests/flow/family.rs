@@ -171,9 +171,12 @@ fn engine(ledger: &Arc<Ledger>) -> EngineBuilder {
         .resource(Gate::default())
 }
 
+/// How many milliseconds something may take.
+const PATIENCE: u32 = 5_000;
+
 /// The only run of a workflow, once there is one.
 async fn only<W: Workflow>(engine: &Engine, name: &str) -> workflow_runtime::RunHandle<W> {
-    loop {
+    for _ in 0..PATIENCE {
         let runs = engine.runs().workflow(name).await.expect("lists").runs;
         assert!(runs.len() < 2, "{runs:?}");
         match runs.first() {
@@ -181,16 +184,18 @@ async fn only<W: Workflow>(engine: &Engine, name: &str) -> workflow_runtime::Run
             None => tokio::time::sleep(Duration::from_millis(1)).await,
         }
     }
+    panic!("there is no run of {name}")
 }
 
 async fn until(engine: &Engine, run: RunId, reached: impl Fn(&RunStatus) -> bool) {
-    loop {
+    for _ in 0..PATIENCE {
         let status = engine.status(run).await.expect("is there");
         if reached(&status) {
             return;
         }
         tokio::time::sleep(Duration::from_millis(1)).await;
     }
+    panic!("{run} did not get there")
 }
 
 /// Every crash that there is in a run that makes so many writes.
