@@ -58,10 +58,10 @@ async fn read_back(audit: bool, store: MemoryStore) -> (Journal, Vec<Bytes>) {
 }
 
 /// One fixture: the run's id, then one frame a line; and beside it what is to be read.
-struct Fixture {
-    run: RunId,
-    frames: Vec<Bytes>,
-    expected: String,
+pub(super) struct Fixture {
+    pub(super) run: RunId,
+    pub(super) frames: Vec<Bytes>,
+    pub(super) expected: String,
 }
 
 fn path(name: &str, ending: &str) -> PathBuf {
@@ -70,7 +70,7 @@ fn path(name: &str, ending: &str) -> PathBuf {
         .join(format!("{name}.{ending}"))
 }
 
-fn load(name: &str, today: &(Journal, Vec<Bytes>)) -> Fixture {
+pub(super) fn load(name: &str, today: &(Journal, Vec<Bytes>)) -> Fixture {
     if std::env::var_os(WRITE).is_some() {
         save(name, today);
     }
@@ -105,7 +105,7 @@ fn from_hex(line: &str) -> Bytes {
     (0..line.len()).step_by(2).map(digit).collect()
 }
 
-fn show(records: &[Record]) -> String {
+pub(super) fn show(records: &[Record]) -> String {
     records.iter().fold(String::new(), |mut text, record| {
         let moments = moments(record);
         let micros: Vec<_> = moments.iter().map(|moment| moment.as_micros()).collect();
@@ -130,7 +130,7 @@ impl Fixture {
     }
 
     /// An engine that knows no workflow, on a store that holds the first records.
-    async fn reader(&self, audit: Option<[u8; 32]>) -> Engine {
+    pub(super) async fn reader(&self, audit: Option<[u8; 32]>) -> Engine {
         let header = self.header("format story", 3);
         let store = cut(&header, &self.frames, self.frames.len()).await;
         let builder = Engine::builder().namespace("fixtures");
@@ -215,13 +215,15 @@ fn moments(record: &Record) -> Vec<Timestamp> {
         Event::StepCompleted(step) => moments.extend([step.called_at, step.attempt_began_at]),
         Event::AttemptFailed(failed) => moments.push(failed.next_at),
         Event::TimerSet(timer) => moments.push(timer.deadline),
+        Event::SignalReceived(signal) => moments.push(signal.sent_at),
+        Event::CancelRequested(cancel) => moments.push(cancel.sent_at),
         _ => {}
     }
     moments
 }
 
 /// The bodies of frames, with zeros for every moment and without the chain.
-fn timeless(frames: &[Bytes], records: &[Record]) -> Vec<Vec<u8>> {
+pub(super) fn timeless(frames: &[Bytes], records: &[Record]) -> Vec<Vec<u8>> {
     let bodies = frames
         .iter()
         .map(|frame| frame[..frame.len() - 32].to_vec());

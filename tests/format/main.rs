@@ -7,3 +7,5 @@
 mod ids;
 mod journal;
 mod story;
+mod talk;
+mod talking;
