@@ -27,7 +27,7 @@ pub(crate) fn signal_name(token: &str) -> String {
 ///
 /// If another run holds it, which is final; or if the store fails, which is worth another attempt.
 pub(crate) async fn take(services: Arc<Services>, run: RunId, token: String) -> Result<()> {
-    check_name("token", &token).map_err(|problem| Error::fatal(problem))?;
+    check_name("token", &token).map_err(Error::fatal)?;
     let shared = living(&services).await;
     let key = notes::token(&services.namespace, &token);
     loop {
