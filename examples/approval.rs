@@ -41,12 +41,13 @@ async fn expense(what: String, euros: u32) -> Result<String> {
     let link = format!("https://expenses.example/answer/{token}");
     write_to_manager(&format!("may I spend {euros} on {what}? {link}")).await?;
     publish("state", "asked");
-    for reminder in 1..=REMINDERS {
+    for reminder in 1..=REMINDERS + 1 {
         // Both the wait and the limit are durable: the process may die and come back in between.
         match timeout(PATIENCE, answers.next()).await {
             Ok(Ok(true)) => return pay(what, euros).await,
             Ok(Ok(false)) => return Ok(format!("{what}: refused")),
             Ok(Err(unreadable)) => return Err(unreadable),
+            Err(_elapsed) if reminder > REMINDERS => break,
             Err(_elapsed) => {
                 write_to_manager(&format!("reminder {reminder}: {what}? {link}")).await?;
                 publish("state", &format!("reminded {reminder}"));

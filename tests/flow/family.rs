@@ -288,6 +288,27 @@ async fn a_childs_typed_error_comes_back_typed() {
 }
 
 #[tokio::test]
+async fn a_child_that_somebody_cancels_comes_back_as_an_error() {
+    let engine = engine(&Ledger::shared())
+        .open_in_memory()
+        .await
+        .expect("opens");
+    let run = engine.start(waits_for_its_child()).await.expect("starts");
+    let child = only::<waiting_child>(&engine, "waiting_child").await;
+    child.cancel().reason("not needed").await.expect("asks");
+    match run.result().await {
+        Err(RunError::Failed(error)) => {
+            let text = error.to_string();
+            assert!(
+                text.contains("`waiting_child` was cancelled: not needed"),
+                "{text}"
+            );
+        }
+        other => panic!("{other:?}"),
+    }
+}
+
+#[tokio::test]
 async fn a_parent_waits_for_a_parked_child_and_goes_on_when_it_was_resumed() {
     let engine = engine(&Ledger::shared())
         .open_in_memory()

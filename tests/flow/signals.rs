@@ -405,6 +405,8 @@ async fn signals_to_a_parked_run_wait_until_it_is_resumed() {
     }
     let expected: Vec<u32> = (0..100).collect();
     assert_eq!(run.result().await.expect("ends well"), expected);
+    let journal = engine.journal(run.id()).await.expect("reads").to_string();
+    assert_eq!(journal.matches("✉ n ").count(), 100, "each once\n{journal}");
 }
 
 #[tokio::test]
