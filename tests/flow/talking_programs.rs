@@ -12,8 +12,8 @@ use proptest::prelude::*;
 use serde::{Deserialize, Serialize};
 use workflow_runtime::store::memory::{Fault, FaultPlan, MemoryStore, Surviving};
 use workflow_runtime::{
-    Engine, EngineBuilder, EngineError, Error, Result, RunId, RunStatus, publish, signals, sleep,
-    start_child, step, timeout, wait_for, workflow,
+    Engine, EngineBuilder, EngineError, Error, Result, RunId, RunStatus, get_workflow_metadata,
+    hook, publish, signals, sleep, start_child, step, timeout, wait_for, workflow,
 };
 use workflow_tests::{Ledger, cut, frames};
 
@@ -31,6 +31,8 @@ enum Program {
     Hear(usize),
     /// Takes several signals from a stream.
     Stream(usize, usize),
+    /// Takes the token that is the run's id, and waits there.
+    Hook,
     /// One after the other.
     Chain(Vec<Program>),
     /// All at once.
@@ -54,6 +56,7 @@ fn programs() -> impl Strategy<Value = Program> {
         3 => Just(Program::Step),
         1 => Just(Program::Nap),
         3 => (0..NAMES.len()).prop_map(Program::Hear),
+        1 => Just(Program::Hook),
         1 => (0..NAMES.len(), 1..4usize).prop_map(|(name, count)| Program::Stream(name, count)),
     ];
     leaf.prop_recursive(4, 12, 3, |inner| {
@@ -128,6 +131,10 @@ fn run(program: Program, given: u64, seen: Seen) -> BoxFuture<'static, Result<u6
                     .try_collect()
                     .await?;
                 note(fold(heard))
+            }
+            Program::Hook => {
+                let token = get_workflow_metadata().run_id.to_string();
+                note(hook::<u64>(&token).await?.next().await?)
             }
             Program::Chain(programs) => {
                 let mut value = given;
@@ -215,6 +222,10 @@ async fn talk_until_all_ended(engine: &Engine, chance: &Chance) {
             let name = NAMES[(n % 2) as usize];
             match engine.signal(run, name, &n).key(n / 2).await {
                 Ok(_) | Err(EngineError::Ended(_)) => {}
+                Err(error) => panic!("{error}"),
+            }
+            match engine.signal_token(&run.to_string(), &n).key(n).await {
+                Ok(_) | Err(EngineError::NoHook { .. }) => {}
                 Err(error) => panic!("{error}"),
             }
         }

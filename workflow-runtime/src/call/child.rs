@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use super::Workflow;
-use super::home::{What, assert_at_home};
+use super::home::{What, assert_at_home, refuse_outside};
 use super::returns::Decoded;
 use crate::context::{Scope, current_scope};
 use crate::engine::EngineError;
@@ -250,11 +250,9 @@ impl<W: Workflow> Future for WorkflowCall<W> {
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<W::Output> {
         let this = self.get_mut();
         let Some(home) = &this.home else {
-            panic!(
-                "workflow `{}` at {} was awaited outside a workflow: start it with \
-                 `engine.start(..)`, and wait for it with `.result()`",
-                W::DEFINITION.name,
-                this.site
+            refuse_outside(
+                format_args!("workflow `{}` at {}", W::DEFINITION.name, this.site),
+                "start it with `engine.start(..)`, and wait for it with `.result()`",
             )
         };
         let (scope, id) = (home.scope.clone(), home.id);
@@ -289,12 +287,12 @@ impl<W: Workflow> Drop for WorkflowCall<W> {
 /// Panics outside a workflow: use `engine.start(..)` there.
 #[track_caller]
 pub fn start_child<W: Workflow>(mut call: WorkflowCall<W>) -> ChildRun<W> {
-    assert!(
-        call.home.is_some(),
-        "start_child(`{}`) at {} was called outside a workflow: use `engine.start(..)` there",
-        W::DEFINITION.name,
-        Location::caller()
-    );
+    if call.home.is_none() {
+        refuse_outside(
+            format_args!("start_child(`{}`) at {}", W::DEFINITION.name, call.site),
+            "start it with `engine.start(..)` there",
+        );
+    }
     call.begin(false);
     ChildRun { call }
 }

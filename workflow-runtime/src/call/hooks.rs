@@ -16,6 +16,7 @@ use serde::de::DeserializeOwned;
 
 use super::StepDefinition;
 use super::attempt::Attempt;
+use super::home::refuse_outside;
 use super::returns::Probe;
 use super::signals::Wait;
 use super::step::{StepCall, step_call};
@@ -47,7 +48,8 @@ const fn definition(name: &'static str) -> StepDefinition {
 ///
 /// A token belongs to one run of a namespace at a time. The run has it until it
 /// [closes](Hook::close) the hook or ends, however it ends; dropping the [`Hook`] lets nothing go.
-/// Taken again by the same run, it is the same line of values.
+/// Taken again by the same run, it is the same line of values. If the future of this call is dropped
+/// before it gave the hook, the run may hold the token all the same.
 ///
 /// ```
 /// use workflow_runtime::{Result, hook, step, workflow};
@@ -213,9 +215,9 @@ impl TokenCall {
 
     fn home(&self) -> Arc<Scope> {
         self.made_in.clone().unwrap_or_else(|| {
-            panic!(
-                "hook({:?}) at {} was called outside a workflow: only runs have hooks",
-                self.token, self.site
+            refuse_outside(
+                format_args!("hook({:?}) at {}", self.token, self.site),
+                "only runs have hooks; take it in the workflow",
             )
         })
     }

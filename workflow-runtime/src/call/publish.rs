@@ -2,6 +2,7 @@
 
 use serde::Serialize;
 
+use super::home::refuse_outside;
 use crate::context::current_scope;
 use crate::engine::core::Trouble;
 use crate::engine::letters::check_name;
@@ -37,8 +38,9 @@ use crate::error::Error;
 pub fn publish<T: Serialize + ?Sized>(name: &str, value: &T) {
     let site = std::panic::Location::caller();
     let Some(scope) = current_scope() else {
-        panic!(
-            "publish(\"{name}\") at {site} was called outside a workflow: there is no run to publish for"
+        refuse_outside(
+            format_args!("publish(\"{name}\") at {site}"),
+            "there is no run to publish for; call it in the workflow",
         )
     };
     let core = scope.core();

@@ -15,7 +15,7 @@ use bytes::Bytes;
 use futures_core::Stream;
 use serde::de::DeserializeOwned;
 
-use super::home::{What, assert_at_home};
+use super::home::{What, assert_at_home, refuse_outside};
 use crate::context::{Scope, current_scope};
 use crate::engine::core::Trouble;
 use crate::engine::letters::check_name;
@@ -147,9 +147,9 @@ impl Wait {
 
     pub(super) fn poll<T: DeserializeOwned>(&mut self, cx: &mut Context<'_>) -> Poll<Result<T>> {
         let Some(scope) = &self.made_in else {
-            panic!(
-                "wait_for(\"{}\") at {} was called outside a workflow: signals are sent to runs",
-                self.name, self.site
+            refuse_outside(
+                format_args!("wait_for(\"{}\") at {}", self.name, self.site),
+                "signals are sent to runs; wait in the workflow, and give what came to the step",
             )
         };
         assert_at_home(scope, What::Signal(&self.name), self.site);
