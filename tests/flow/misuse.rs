@@ -70,7 +70,7 @@ async fn talking_outside_a_workflow_is_refused_with_the_way_out() {
         panic_of(hook::<u32>("x")).await,
         panic_of(async { publish("x", &1) }).await,
         panic_of(talkative()).await,
-        panic_of(async { start_child(talkative()) }).await,
+        panic_of(async { start_child(talkative()).await }).await,
         panic_of(timeout(
             Duration::from_secs(1),
             std::future::pending::<()>(),
