@@ -251,6 +251,8 @@ fn moments(record: &Record) -> Vec<Timestamp> {
         }
         Event::AttemptFailed(failed) => moments.push(failed.next_at),
         Event::TimerSet(timer) => moments.push(timer.deadline),
+        Event::SignalReceived(signal) => moments.push(signal.sent_at),
+        Event::CancelRequested(cancel) => moments.push(cancel.sent_at),
         _ => {}
     }
     moments

@@ -9,3 +9,5 @@ mod ids;
 mod journal;
 mod options;
 mod story;
+mod talk;
+mod talking;

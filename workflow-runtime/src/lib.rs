@@ -49,6 +49,9 @@
 //!   `#[workflow(inline)]` helper, each [`scope`].
 //! - The **journal** of a run is append-only, numbered without gaps and chained by hashes. *An outcome is
 //!   durable before the workflow sees it.*
+//! - A **signal** is a named value that others send to a run; the run takes it with [`wait_for`]. A [`hook`] is
+//!   a token that leads to a run whose id the sender does not know.
+//! - A **child** is a run that belongs to a call in another run: a workflow that is awaited in a workflow.
 //! - **Replay** is how a run is resumed: its code runs again from the top, and is given the recorded
 //!   outcomes in the recorded order instead of running steps. Code that asks for something else than
 //!   the journal holds is *parked* with a report, before anything is run.
@@ -83,9 +86,9 @@ mod logs;
 mod payload;
 
 pub use call::{
-    Abort, ChildRun, Direct, Elapsed, Signals, Sleep, Step, StepCall, Timeout, WaitFor, Workflow,
-    WorkflowCall, abort, abort_keep, deprecate_patch, patched, publish, signals, sleep,
-    sleep_until, start_child, timeout, undo_with, wait_for,
+    Abort, ChildRun, CloseHook, Direct, Elapsed, Hook, Signals, Sleep, Step, StepCall, TakeHook,
+    Timeout, WaitFor, Workflow, WorkflowCall, abort, abort_keep, deprecate_patch, hook, patched,
+    publish, signals, sleep, sleep_until, start_child, timeout, undo_with, wait_for,
 };
 pub use context::{
     Scoped, StepMetadata, WorkflowMetadata, get_step_metadata, get_workflow_metadata, resource,

@@ -12,11 +12,11 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use super::Workflow;
-use super::home::{What, assert_at_home};
+use super::home::{What, assert_at_home, refuse_outside};
 use super::returns::Decoded;
 use crate::context::{Scope, current_scope};
 use crate::engine::EngineError;
-use crate::engine::core::outside::NewChild;
+use crate::engine::core::children::NewChild;
 use crate::engine::core::{RunCore, Trouble};
 use crate::engine::obstacle::Obstacle;
 use crate::engine::prepared::{EncodedCall, Naming, Prepared};
@@ -107,10 +107,19 @@ impl<W: Workflow> WorkflowCall<W> {
 
     /// Identifies the run by a business key. Started by an engine, this is the key of
     /// [`Start::key`](crate::Start::key); as a child, it takes the place of how many calls of the workflow stand
-    /// before it.
+    /// before it. It replaces an earlier key.
+    ///
+    /// # Panics
+    ///
+    /// Panics if the call was polled already: by then its id is in use.
     pub fn key(mut self, key: impl Into<Key>) -> Self {
         let key = key.into();
         let name = W::DEFINITION.name;
+        assert!(
+            self.stage == Stage::Made,
+            "child workflow `{name}` at {} is given a key after it was polled: give it before",
+            self.site
+        );
         if let Some(home) = &mut self.home {
             match home.occurrence.take() {
                 Some(occurrence) => home.scope.unclaim(CallKind::Child, name, occurrence),
@@ -152,23 +161,24 @@ impl<W: Workflow> WorkflowCall<W> {
         if self.stage != Stage::Made {
             return;
         }
-        self.stage = Stage::Started { awaited };
         let core = home.scope.core();
+        if let Some(problem) = self.key.as_ref().and_then(Key::problem) {
+            return self.refuse(core, &EngineError::Key(problem));
+        }
+        self.stage = Stage::Started { awaited };
         let parent = Parent {
             run: core.run(),
             call: home.id,
         };
-        let call = match EncodedCall::new::<W>(&core.services, &self.input) {
-            Ok(call) => call,
+        let (call, digest) = match EncodedCall::encode::<W>(&core.services, &self.input) {
+            Ok(encoded) => encoded,
             Err(error) => return self.refuse(core, &error),
         };
         let naming = Naming::child(parent, self.key.as_ref().map(|key| key.as_str().into()));
         let child = naming.run;
         let prepared = Prepared::new(&core.services, &call, naming, RunState::Active);
-        let digest = prepared.new.header.input_digest;
+        let input = call.input;
         core.start_child(NewChild {
-            call: home.id,
-            digest,
             started: ChildStarted {
                 call: home.id,
                 child,
@@ -176,8 +186,11 @@ impl<W: Workflow> WorkflowCall<W> {
                 scope: home.scope.path().into(),
                 source: format!("{}:{}", self.site.file(), self.site.line()).into(),
                 input_digest: digest,
+                input: (input.len() <= core.services.config.kept_input_limit).then_some(input),
                 detached: self.detached,
             },
+            name: W::DEFINITION.name,
+            site: self.site,
             new: prepared.new,
         });
     }
@@ -233,11 +246,9 @@ impl<W: Workflow> Future for WorkflowCall<W> {
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<W::Output> {
         let this = self.get_mut();
         let Some(home) = &this.home else {
-            panic!(
-                "workflow `{}` at {} was awaited outside a workflow: start it with \
-                 `engine.start(..)`, and wait for it with `.result()`",
-                W::DEFINITION.name,
-                this.site
+            refuse_outside(
+                format_args!("workflow `{}` at {}", W::DEFINITION.name, this.site),
+                "start it with `engine.start(..)`, and wait for it with `.result()`",
             )
         };
         let (scope, id) = (home.scope.clone(), home.id);
@@ -254,8 +265,9 @@ impl<W: Workflow> Drop for WorkflowCall<W> {
     fn drop(&mut self) {
         if let (Stage::Started { awaited }, Some(home)) = (self.stage, &self.home) {
             let core = home.scope.core();
-            // Dropped by the code, not because the run leaves memory.
-            let by_code = core.signal.is_polling();
+            // Dropped by the code; not because the run leaves memory or its code panicked, which
+            // parks it with all it waits for.
+            let by_code = core.signal.is_polling() && !std::thread::panicking();
             core.drop_child(home.id, awaited && by_code);
         }
     }
@@ -271,12 +283,12 @@ impl<W: Workflow> Drop for WorkflowCall<W> {
 /// Panics outside a workflow: use `engine.start(..)` there.
 #[track_caller]
 pub fn start_child<W: Workflow>(mut call: WorkflowCall<W>) -> ChildRun<W> {
-    assert!(
-        call.home.is_some(),
-        "start_child(`{}`) at {} was called outside a workflow: use `engine.start(..)` there",
-        W::DEFINITION.name,
-        Location::caller()
-    );
+    if call.home.is_none() {
+        refuse_outside(
+            format_args!("start_child(`{}`) at {}", W::DEFINITION.name, call.site),
+            "start it with `engine.start(..)` there",
+        );
+    }
     call.begin(false);
     ChildRun { call }
 }

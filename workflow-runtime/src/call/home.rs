@@ -141,6 +141,24 @@ fn refuse_away_from_home(scope: &Scope, what: What<'_>, site: &Location<'_>) -> 
     }
 }
 
+/// Refuses what only a workflow's code can do, where none is being polled.
+#[cold]
+pub(super) fn refuse_outside(what: fmt::Arguments<'_>, way_out: &str) -> ! {
+    let step = with_current(|ambient| match ambient {
+        Ambient::Step(step) => {
+            step.misused.store(true, Ordering::Release);
+            Some(step.metadata.step_name)
+        }
+        Ambient::Workflow(_) | Ambient::Outside => None,
+    });
+    match step {
+        Some(step) => {
+            panic!("{what} was called inside step `{step}`, not in a workflow: {way_out}")
+        }
+        None => panic!("{what} was called outside a workflow: {way_out}"),
+    }
+}
+
 /// Refuses to run a call that was made where there is no journal.
 #[cold]
 pub(super) fn refuse_homeless(home: &Home, name: &str, site: &Location<'_>) -> ! {

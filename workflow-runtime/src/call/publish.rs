@@ -2,8 +2,10 @@
 
 use serde::Serialize;
 
+use super::home::refuse_outside;
 use crate::context::current_scope;
 use crate::engine::core::Trouble;
+use crate::engine::letters::check_name;
 use crate::error::Error;
 
 /// Publishes a value under a name, for readers outside the run.
@@ -25,7 +27,9 @@ use crate::error::Error;
 /// }
 /// ```
 ///
-/// A value that cannot be encoded fails the run.
+/// After a crash, what was published last is published again: a reader sees no older value for long, and
+/// never one of another run. A value that cannot be encoded fails the run, and so does a name that is
+/// empty or longer than 256 bytes.
 ///
 /// # Panics
 ///
@@ -34,11 +38,16 @@ use crate::error::Error;
 pub fn publish<T: Serialize + ?Sized>(name: &str, value: &T) {
     let site = std::panic::Location::caller();
     let Some(scope) = current_scope() else {
-        panic!(
-            "publish(\"{name}\") at {site} was called outside a workflow: there is no run to publish for"
+        refuse_outside(
+            format_args!("publish(\"{name}\") at {site}"),
+            "there is no run to publish for; call it in the workflow",
         )
     };
     let core = scope.core();
+    if let Err(problem) = check_name("published value", name) {
+        let error = Error::fatal(problem).context(format!("publish() at {site}"));
+        return core.trouble(Trouble::Fail(error));
+    }
     match core.services.payloads.encode(value) {
         Ok(payload) => core.publish(name, payload),
         Err(problem) => core.trouble(Trouble::Fail(

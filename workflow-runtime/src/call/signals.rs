@@ -15,8 +15,10 @@ use bytes::Bytes;
 use futures_core::Stream;
 use serde::de::DeserializeOwned;
 
-use super::home::{What, assert_at_home};
+use super::home::{What, assert_at_home, refuse_outside};
 use crate::context::{Scope, current_scope};
+use crate::engine::core::Trouble;
+use crate::engine::letters::check_name;
 use crate::error::{Error, Result};
 use crate::payload::Payloads;
 
@@ -109,36 +111,64 @@ impl<T: DeserializeOwned> Stream for Signals<T> {
 }
 
 /// One wait at a time for signals of one name.
-struct Wait {
+pub(super) struct Wait {
     name: Box<str>,
     site: &'static Location<'static>,
     /// Where it was made; `None` outside a workflow.
     made_in: Option<Arc<Scope>>,
     /// Its place in the line, while it waits.
     ticket: Option<u64>,
+    /// Its name is one that a signal can have.
+    checked: bool,
 }
 
 impl Wait {
     #[track_caller]
     fn new(name: &str) -> Self {
+        let mut wait = Self::made_in(name, Location::caller(), current_scope());
+        wait.checked = false;
+        wait
+    }
+
+    /// Waits for signals of a name that is known to be fit.
+    pub(super) fn made_in(
+        name: &str,
+        site: &'static Location<'static>,
+        made_in: Option<Arc<Scope>>,
+    ) -> Self {
         Self {
             name: name.into(),
-            site: Location::caller(),
-            made_in: current_scope(),
+            site,
+            made_in,
             ticket: None,
+            checked: true,
         }
     }
 
-    fn poll<T: DeserializeOwned>(&mut self, cx: &mut Context<'_>) -> Poll<Result<T>> {
+    pub(super) fn poll<T: DeserializeOwned>(&mut self, cx: &mut Context<'_>) -> Poll<Result<T>> {
         let Some(scope) = &self.made_in else {
-            panic!(
-                "wait_for(\"{}\") at {} was called outside a workflow: signals are sent to runs",
-                self.name, self.site
+            refuse_outside(
+                format_args!("wait_for(\"{}\") at {}", self.name, self.site),
+                "signals are sent to runs; wait in the workflow, and give what came to the step",
             )
         };
         assert_at_home(scope, What::Signal(&self.name), self.site);
         let core = scope.core();
-        let taken = core.take_signal(&self.name, &mut self.ticket, cx.waker(), check::<T>);
+        if !self.checked {
+            if let Err(problem) = check_name("signal", &self.name) {
+                let error = Error::fatal(problem).context(format!("wait_for() at {}", self.site));
+                core.trouble(Trouble::Fail(error));
+                return Poll::Pending;
+            }
+            self.checked = true;
+        }
+        let taken = core.take_signal(
+            &self.name,
+            &mut self.ticket,
+            self.site,
+            cx.waker(),
+            check::<T>,
+        );
         match taken {
             Some(payload) => Poll::Ready(self.decode(&core.services.payloads, &payload)),
             None => Poll::Pending,

@@ -84,7 +84,7 @@ impl Sleep {
     fn begin(&mut self, scope: &Scope, id: StepId, known: Option<Known>, waker: &Waker) {
         let deadline = match known {
             Some(Known::Timer { deadline }) => deadline,
-            Some(Known::Failed { .. } | Known::Child { .. }) | None => {
+            Some(Known::Failed { .. } | Known::Child(_)) | None => {
                 let deadline = match self.until {
                     Until::After(duration) => wall_clock().after(duration),
                     Until::At(time) => time,

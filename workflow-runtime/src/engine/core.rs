@@ -4,6 +4,7 @@
 //! The driver decides what is delivered when; a call only registers, waits, and hands in what its
 //! body made. Nothing in here waits, and no lock is held while user code runs.
 
+pub(crate) mod children;
 mod clearance;
 pub(crate) mod outside;
 mod past;
@@ -58,6 +59,8 @@ pub(crate) enum Phase {
 
 struct State {
     phase: Phase,
+    /// The recorded outcomes are used up: what leaves the run may leave it, also while it closes.
+    went_live: bool,
     /// Calls that were polled and have not been given their outcome yet.
     /// Boxed, because a table keeps room for more entries than it has.
     calls: IdMap<StepId, Box<Waiting>>,
@@ -148,6 +151,7 @@ impl RunCore {
             blocking: AtomicUsize::new(0),
             state: Mutex::new(State {
                 phase,
+                went_live: phase == Phase::Live,
                 calls: IdMap::default(),
                 dropped: IdSet::default(),
                 known,
@@ -402,12 +406,12 @@ impl RunCore {
 
     /// All calls that wait, in the order of their source lines.
     pub(crate) fn all_waiting(&self) -> Vec<WaitingCall> {
-        let mut calls: Vec<_> = self
-            .state()
-            .calls
-            .values()
-            .map(|call| call.view.clone())
-            .collect();
+        let state = self.state();
+        let mut calls: Vec<_> = state.calls.values().map(|call| call.view.clone()).collect();
+        if let Some(outside) = &state.outside {
+            calls.extend(outside.waiting_children());
+        }
+        drop(state);
         calls.sort_by_key(|call| (call.site.file(), call.site.line(), call.id));
         calls
     }

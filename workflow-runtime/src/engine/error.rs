@@ -73,6 +73,14 @@ pub enum EngineError {
         /// What is wrong with it.
         problem: PayloadError,
     },
+    /// No run holds the token of a hook.
+    #[error(
+        "no run holds the token {token:?}: it was not taken yet, or its run has closed the hook or ended"
+    )]
+    NoHook {
+        /// The token.
+        token: String,
+    },
     /// A name cannot be used.
     #[error("the name of a {what} cannot be used: {problem}")]
     Name {

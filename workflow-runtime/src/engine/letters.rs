@@ -10,19 +10,16 @@ use std::sync::Arc;
 use bytes::Bytes;
 
 use super::writer::News;
-use super::{EngineError, Shared, task};
+use super::{EngineError, Shared, notes, task, tokens};
 use crate::clock::wall_clock;
 use crate::ids::RunId;
 use crate::journal::{CancelRequested, Event, SignalReceived};
 use crate::key::Key;
 use crate::payload::PayloadError;
-use crate::store::{BoxFuture, Commit, Committed, Guard, Letter, NoteChange, NoteKey, Refusal};
+use crate::store::{BoxFuture, Commit, Committed, Guard, Letter, NoteChange, Refusal};
 
-/// The longest name of a signal or a published value.
+/// The longest name of a signal, a published value or a hook's token.
 const MAX_NAME: usize = 256;
-
-/// The part of a note's key that says that it remembers a signal's key.
-const SIGNAL_KEY: &[u8] = b"signal";
 
 /// What became of a signal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -37,10 +34,15 @@ pub enum Sent {
 #[must_use = "nothing is sent until this is awaited"]
 pub struct SendSignal {
     shared: Result<Arc<Shared>, EngineError>,
-    run: RunId,
-    name: Box<str>,
+    to: To,
     payload: Result<Bytes, PayloadError>,
     key: Option<Key>,
+}
+
+/// Where a signal goes.
+enum To {
+    Run { run: RunId, name: Box<str> },
+    Token(Box<str>),
 }
 
 impl SendSignal {
@@ -50,10 +52,23 @@ impl SendSignal {
         name: &str,
         payload: Result<Bytes, PayloadError>,
     ) -> Self {
+        let name = name.into();
         Self {
             shared,
-            run,
-            name: name.into(),
+            to: To::Run { run, name },
+            payload,
+            key: None,
+        }
+    }
+
+    pub(super) fn to_token(
+        shared: Arc<Shared>,
+        token: &str,
+        payload: Result<Bytes, PayloadError>,
+    ) -> Self {
+        Self {
+            shared: Ok(shared),
+            to: To::Token(token.into()),
             payload,
             key: None,
         }
@@ -66,29 +81,74 @@ impl SendSignal {
     }
 
     async fn send(self) -> Result<Sent, EngineError> {
-        let (shared, run) = (self.shared?, self.run);
-        check_name("signal", &self.name)?;
+        let shared = self.shared?;
         if let Some(problem) = self.key.as_ref().and_then(Key::problem) {
             return Err(EngineError::Key(problem));
         }
+        let mut parcel = Parcel {
+            shared: &shared,
+            payload: self.payload,
+            key: self.key,
+        };
+        let token = match self.to {
+            To::Run { run, name } => {
+                check_name("signal", &name)?;
+                return match parcel.send(run, &name, None).await? {
+                    Some(sent) => Ok(sent),
+                    None => Err(EngineError::UnknownRun(run)), // it has no guard that could refuse
+                };
+            }
+            To::Token(token) => token,
+        };
+        check_name("token", &token)?;
+        let name = tokens::signal_name(&token);
+        loop {
+            let (run, guard) = tokens::find(&shared, &token).await?;
+            match parcel.send(run, &name, Some(guard)).await {
+                Ok(Some(sent)) => return Ok(sent),
+                // The token went to another run, or its run has just ended: look again.
+                Ok(None) | Err(EngineError::Ended(_)) => {}
+                Err(error) => return Err(error),
+            }
+        }
+    }
+}
+
+/// What is to be sent, whoever gets it.
+struct Parcel<'a> {
+    shared: &'a Arc<Shared>,
+    payload: Result<Bytes, PayloadError>,
+    key: Option<Key>,
+}
+
+impl Parcel<'_> {
+    /// Sends it to a run. `None` if the guard refused.
+    async fn send(
+        &mut self,
+        run: RunId,
+        name: &str,
+        guard: Option<Guard>,
+    ) -> Result<Option<Sent>, EngineError> {
         let unfit = |problem| EngineError::Signal {
-            name: self.name.to_string(),
+            name: name.to_owned(),
             run,
             problem,
         };
-        let payload = self.payload.map_err(unfit)?;
+        let payload = self.payload.clone().map_err(unfit)?;
+        let shared = self.shared;
         // Whoever waits for it in memory says what it must be: better told to the sender than to it.
         let check = shared
             .entry(run)
             .and_then(|entry| entry.core())
-            .and_then(|core| core.signal_check(&self.name));
+            .and_then(|core| core.signal_check(name));
         if let Some(check) = check {
             check(&shared.services.payloads, &payload).map_err(unfit)?;
         }
         let mut commit = Commit::default();
+        let guarded = guard.is_some();
+        commit.guards.extend(guard);
         if let Some(key) = &self.key {
-            let parts: [&[u8]; 3] = [SIGNAL_KEY, self.name.as_bytes(), key.as_str().as_bytes()];
-            let note = NoteKey::of_run(run, &parts);
+            let note = notes::signal_key(run, name, key.as_str());
             commit.guards.push(Guard {
                 key: note.clone(),
                 expected: None,
@@ -99,12 +159,16 @@ impl SendSignal {
             });
         }
         let event = Event::SignalReceived(SignalReceived {
-            name: self.name,
+            name: name.into(),
             key: self.key.as_ref().map(|key| key.as_str().into()),
             sent_at: wall_clock(),
             payload,
         });
-        post(&shared, run, commit, &event).await
+        match post(shared, run, commit, &event).await? {
+            Posted::Done => Ok(Some(Sent::Accepted)),
+            Posted::Refused { guard: 0 } if guarded => Ok(None),
+            Posted::Refused { .. } => Ok(Some(Sent::Duplicate)),
+        }
     }
 }
 
@@ -159,7 +223,7 @@ impl IntoFuture for Cancel {
 }
 
 /// Refuses a name that cannot be one.
-pub(super) fn check_name(what: &'static str, name: &str) -> Result<(), EngineError> {
+pub(crate) fn check_name(what: &'static str, name: &str) -> Result<(), EngineError> {
     let problem = match name.len() {
         0 => "it is empty".to_owned(),
         1..=MAX_NAME => return Ok(()),
@@ -168,13 +232,22 @@ pub(super) fn check_name(what: &'static str, name: &str) -> Result<(), EngineErr
     Err(EngineError::Name { what, problem })
 }
 
+/// What became of a letter.
+enum Posted {
+    Done,
+    /// A guard of this number refused it.
+    Refused {
+        guard: usize,
+    },
+}
+
 /// Puts a letter into a run's mailbox and tells the run.
 async fn post(
     shared: &Arc<Shared>,
     run: RunId,
     mut commit: Commit,
     event: &Event,
-) -> Result<Sent, EngineError> {
+) -> Result<Posted, EngineError> {
     super::handle::status(shared, run).await?; // it may be of another namespace
     commit.changes.post.push(Letter {
         to: run,
@@ -183,9 +256,9 @@ async fn post(
     match shared.store.commit(commit).await? {
         Committed::Done => {
             task::mail_arrived(shared, run);
-            Ok(Sent::Accepted)
+            Ok(Posted::Done)
         }
-        Committed::Refused(Refusal::Note { .. }) => Ok(Sent::Duplicate),
+        Committed::Refused(Refusal::Note { guard, .. }) => Ok(Posted::Refused { guard }),
         Committed::Refused(Refusal::Ended(run)) => Err(EngineError::Ended(run)),
         Committed::Refused(Refusal::Unknown(_) | Refusal::Exists(_)) => {
             Err(EngineError::UnknownRun(run))
@@ -196,7 +269,8 @@ async fn post(
 impl Shared {
     /// Tells others what an append has changed for them.
     pub(super) fn spread(self: &Arc<Self>, news: News) {
-        for run in news.created {
+        // An engine that stops leaves what it created to the next one.
+        for run in news.created.into_iter().filter(|_| !self.is_closing()) {
             task::take_up(self, run, false);
         }
         for run in news.mail {

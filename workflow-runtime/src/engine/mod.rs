@@ -16,8 +16,8 @@ mod fork;
 mod generations;
 mod handle;
 mod inspect;
-mod letters;
-mod notes;
+pub(crate) mod letters;
+pub(crate) mod notes;
 pub(crate) mod obstacle;
 mod plan;
 pub(crate) mod prepared;
@@ -37,6 +37,7 @@ mod start;
 mod task;
 mod terminate;
 pub(crate) mod timers;
+pub(crate) mod tokens;
 mod warnings;
 mod writer;
 
@@ -154,7 +155,7 @@ pub(crate) struct Services {
 
 impl Services {
     /// The engine, unless it is gone.
-    fn engine(&self) -> Option<Arc<Shared>> {
+    pub(crate) fn engine(&self) -> Option<Arc<Shared>> {
         self.engine.get()?.upgrade()
     }
 }
@@ -378,6 +379,20 @@ impl Engine {
     ) -> SendSignal {
         let payload = self.shared().services.payloads.encode(value);
         SendSignal::new(Ok(self.shared().clone()), run, name, payload)
+    }
+
+    /// Sends a value to whichever run holds a token; see [`hook`](crate::hook).
+    ///
+    /// When it resolves, the value is durable in that run's mailbox. With [`SendSignal::key`] a repeated
+    /// sending to the same run counts once.
+    ///
+    /// # Errors
+    ///
+    /// Awaiting it fails with [`EngineError::NoHook`] if no run holds the token: it was not taken yet, or
+    /// its run has closed it or ended. Otherwise as [`Engine::signal`].
+    pub fn signal_token<T: serde::Serialize + ?Sized>(&self, token: &str, value: &T) -> SendSignal {
+        let payload = self.shared().services.payloads.encode(value);
+        SendSignal::to_token(self.shared().clone(), token, payload)
     }
 
     /// Asks for a run to be cancelled: it stops where it waits, and so do its children, and ends as

@@ -8,15 +8,18 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use crate::codec;
+use crate::ids::RunId;
 use crate::store::NoteKey;
 
 /// The version of all notes' values.
 const FORMAT: u8 = 1;
 
-/// A kind of notes. The numbers are on disk: they never change, and none is given twice.
+/// A kind of notes; beside them, notes in space 0 belong to a run and are deleted with it. The numbers are on disk: they never change, and none is given twice.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
 pub(super) enum Space {
+    /// Tokens of hooks: namespace, token. The value is the holder, 16 bytes.
+    Token = 0x01,
     /// Schedules: namespace, name.
     Schedule = 0x40,
     /// Settings of queues: namespace, queue.
@@ -63,4 +66,19 @@ pub(super) fn decode<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, String> {
         )),
         None => Err("it is empty".to_owned()),
     }
+}
+
+/// What a run last published under a name.
+pub(crate) fn published(run: RunId, name: &str) -> NoteKey {
+    NoteKey::of_run(run, &[b"published", name.as_bytes()])
+}
+
+/// That a run was sent a signal of that name under that key.
+pub(crate) fn signal_key(run: RunId, name: &str, key: &str) -> NoteKey {
+    NoteKey::of_run(run, &[b"signal", name.as_bytes(), key.as_bytes()])
+}
+
+/// Who holds a token.
+pub(crate) fn token(namespace: &str, token: &str) -> NoteKey {
+    key(Space::Token, namespace, &[token.as_bytes()])
 }

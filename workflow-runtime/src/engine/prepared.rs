@@ -12,7 +12,7 @@ use super::{EngineError, Services};
 use crate::call::args::{NamedWorkflowArgs, OrderedWorkflowArgs, WorkflowArgsSeed};
 use crate::call::{Workflow, WorkflowDefinition};
 use crate::clock::wall_clock;
-use crate::digest::{Digest, digest};
+use crate::digest::{Digest, InputDigest, digest};
 use crate::ids::{DERIVATION_VERSION, RunId};
 use crate::journal::{Chain, Draft, Event, Parent, RunStarted};
 use crate::payload::PayloadError;
@@ -24,7 +24,7 @@ pub(crate) struct EncodedCall {
     pub(super) workflow: Box<str>,
     pub(super) version: u32,
     pub(super) input_digest: Digest,
-    pub(super) input: Bytes,
+    pub(crate) input: Bytes,
 }
 
 impl EncodedCall {
@@ -33,6 +33,14 @@ impl EncodedCall {
         services: &Services,
         input: &W::Input,
     ) -> Result<Self, EngineError> {
+        Self::encode::<W>(services, input).map(|(call, _)| call)
+    }
+
+    /// Encodes a call of a registered workflow, and gives the whole digest of its input.
+    pub(crate) fn encode<W: Workflow>(
+        services: &Services,
+        input: &W::Input,
+    ) -> Result<(Self, InputDigest), EngineError> {
         let WorkflowDefinition {
             name,
             version,
@@ -50,21 +58,21 @@ impl EncodedCall {
             problem,
         };
         let payloads = &services.payloads;
-        let input_digest = digest(&OrderedWorkflowArgs(input))
-            .map_err(|error| unfit(PayloadError::Serialize(error.to_string())))?
-            .strict;
+        let digest = digest(&OrderedWorkflowArgs(input))
+            .map_err(|error| unfit(PayloadError::Serialize(error.to_string())))?;
         let input = payloads
             .encode(&NamedWorkflowArgs(args, input))
             .map_err(unfit)?;
         // What cannot be read back is refused now, not found at the first resume.
         let seed = WorkflowArgsSeed::<W::Input>(args, PhantomData);
         payloads.decode_seed(seed, &input).map_err(unfit)?;
-        Ok(Self {
+        let call = Self {
             workflow: name.into(),
             version,
-            input_digest,
+            input_digest: digest.strict,
             input,
-        })
+        };
+        Ok((call, digest))
     }
 }
 

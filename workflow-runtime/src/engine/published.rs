@@ -10,10 +10,8 @@ use std::sync::{Arc, Weak};
 use bytes::Bytes;
 use serde::de::DeserializeOwned;
 
-use super::core::outside::PUBLISHED;
-use super::{EngineError, RunStatus, Shared, handle};
+use super::{EngineError, RunStatus, Shared, handle, notes};
 use crate::ids::RunId;
-use crate::store::NoteKey;
 
 /// Reads the latest published value of a name, as a payload.
 pub(super) async fn latest(
@@ -22,8 +20,7 @@ pub(super) async fn latest(
     name: &str,
 ) -> Result<Option<Bytes>, EngineError> {
     handle::status(shared, run).await?; // it may be of another namespace
-    let key = NoteKey::of_run(run, &[PUBLISHED, name.as_bytes()]);
-    Ok(shared.store.note(key).await?)
+    Ok(shared.store.note(notes::published(run, name)).await?)
 }
 
 /// Reads a published value as a type.

@@ -194,7 +194,7 @@ fn left_over(
     let history = History::read(records.map(Ok::<_, JournalError>))?;
     let history = history.ok_or(EngineError::UnknownRun(run))?;
     // Nothing is written under this epoch: the run has ended.
-    let begun = Begun::again(history, Epoch::FIRST, chain.clone(), Vec::new(), false);
+    let begun = Begun::again(history, Epoch::FIRST, chain.clone(), (Vec::new(), 0), false);
     let entry = RunEntry::new(Progress::Active);
     Ok(match begun.into_driver(shared, &entry) {
         Ok(driver) => driver.probe(),

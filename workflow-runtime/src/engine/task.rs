@@ -75,6 +75,7 @@ async fn begin_new(
         new,
         started,
         chain,
+        ..
     } = prepared;
     let created_at = new.header.created_at;
     let created = match guard {
@@ -326,7 +327,8 @@ async fn claim(shared: Arc<Shared>, run: RunId, after_crash: bool) -> Result<Box
     let read = read_history(run, shared.services.audit_key.clone(), &claim.frames);
     match read {
         Ok((history, chain)) => {
-            let begun = Begun::again(history, claim.epoch, chain, claim.mail, after_crash);
+            let mail = (claim.mail, claim.next_letter);
+            let begun = Begun::again(history, claim.epoch, chain, mail, after_crash);
             Ok(Box::new(begun))
         }
         Err(obstacle) => {
@@ -381,6 +383,7 @@ pub(super) struct Begun {
     known: IdMap<StepId, Known>,
     mail: Vec<Mail>,
     past: Past,
+    next_letter: u64,
     last_time: Timestamp,
     phase: Phase,
     after_crash: bool,
@@ -398,6 +401,7 @@ impl Begun {
             known: IdMap::default(),
             mail: Vec::new(),
             past: Past::default(),
+            next_letter: 0,
             last_time: created_at,
             phase: Phase::Live,
             after_crash: false,
@@ -409,7 +413,7 @@ impl Begun {
         history: History,
         epoch: Epoch,
         chain: Chain,
-        mail: Vec<Mail>,
+        (mail, next_letter): (Vec<Mail>, u64),
         after_crash: bool,
     ) -> Self {
         Self {
@@ -421,6 +425,7 @@ impl Begun {
             intents: history.intents,
             known: history.known,
             mail,
+            next_letter,
             past: history.past,
             last_time: history.last_time,
             phase: Phase::Replaying,
@@ -488,7 +493,10 @@ impl Begun {
             chain: self.chain,
             last_time: self.last_time,
             durability: shared.services.config.durability,
-            taken: 0,
+            taken: self
+                .mail
+                .first()
+                .map_or(self.next_letter, |mail| mail.number),
         };
         Ok(Driver::new(
             core,
@@ -496,7 +504,7 @@ impl Begun {
             writer,
             self.recorded,
             self.intents,
-            self.mail,
+            (self.mail, self.next_letter),
             started.parent,
             registered.changes,
             self.after_crash,

@@ -68,7 +68,7 @@ impl Writer {
     ) -> Commit {
         let first_seq = self.chain.next_seq();
         let (mut first, mut others, mut announced) = (None, Vec::new(), Vec::new());
-        let mut synced = sync;
+        let mut synced = sync || (changes.is_some() && self.durability == Durability::Synced);
         let mut end = None;
         let mut frames = Vec::with_capacity(drafts.len());
         for draft in drafts.drain(..) {

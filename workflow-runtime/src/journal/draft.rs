@@ -243,7 +243,10 @@ mod tests {
         };
         let run = RunId::from_bytes([1; 16]);
         let time = Timestamp::from_micros(1_700_000_000_000_900);
-        let (drafted, event) = (Draft::step_intent(&parts), Event::StepIntent(intent.clone()));
+        let (drafted, event) = (
+            Draft::step_intent(&parts),
+            Event::StepIntent(intent.clone()),
+        );
         assert!(drafted.announces(parts.step) && Draft::of(&event).announces(parts.step));
         let frames = [drafted.seal(time, &mut Chain::new(run, None))];
         let read = Reader::new(run, None, &frames).next();

@@ -262,7 +262,9 @@ pub struct ChildStarted {
     /// Where in the source it was called.
     pub source: Box<str>,
     /// The digest of its input.
-    pub input_digest: Digest,
+    pub(crate) input_digest: InputDigest,
+    /// The input as a payload, where it is small enough to be kept.
+    pub input: Option<Bytes>,
     /// Whether it goes on when this run is cancelled.
     pub detached: bool,
 }

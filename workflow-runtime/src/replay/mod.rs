@@ -13,16 +13,16 @@ use std::collections::VecDeque;
 use std::panic::Location;
 
 use crate::clock::Timestamp;
-use crate::digest::{Digest, InputDigest};
+use crate::digest::InputDigest;
 use crate::id_map::{IdMap, IdSet};
 use crate::ids::{CallKind, RunId, StepId};
 use crate::journal::{
-    CancelRequested, ChildFinished, Closing, End, Event, Record, RunStarted, SignalReceived,
-    StepCompleted, StepIntent,
+    CancelRequested, ChildFinished, ChildStarted, Closing, End, Event, Record, RunStarted,
+    SignalReceived, StepCompleted, StepIntent,
 };
 
 pub use fresh::{FreshFor, OnStale};
-pub(crate) use mismatch::{Difference, Mismatch, compare_inputs};
+pub(crate) use mismatch::{Asked, ChildMismatch, Difference, Mismatch, compare_inputs};
 pub(crate) use past::{Fork, Past, Patch};
 
 /// A journal as replay needs it.
@@ -80,14 +80,14 @@ impl Delivery {
 }
 
 /// What the journal says of a call that has no outcome yet.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Known {
     /// So many attempts failed, and the next may begin then.
     Failed { attempts: u32, next_at: Timestamp },
     /// The timer is due then.
     Timer { deadline: Timestamp },
-    /// The child run was created with that input.
-    Child { child: RunId, digest: Digest },
+    /// The child run was created.
+    Child(Box<ChildStarted>),
 }
 
 /// A call that the code made and waits for.
@@ -181,12 +181,9 @@ impl History {
                 return;
             }
             Event::ChildStarted(started) => {
-                let known = Known::Child {
-                    child: started.child,
-                    digest: started.input_digest,
-                };
-                self.known.insert(started.call, known);
-                self.past.add(started.call, seq, false);
+                let call = started.call;
+                self.known.insert(call, Known::Child(Box::new(started)));
+                self.past.add(call, seq, false);
                 return;
             }
             Event::StepIntent(intent) => {
@@ -245,7 +242,7 @@ impl History {
         let outcomes: IdSet<StepId> = self.deliveries.iter().filter_map(Delivery::id).collect();
         self.known.retain(|call, known| match known {
             Known::Timer { .. } => true,
-            Known::Child { .. } => outcomes.contains(call),
+            Known::Child(_) => outcomes.contains(call),
             Known::Failed { .. } => false,
         });
         let shared = outcomes.into_iter().chain(self.known.keys().copied());
@@ -292,10 +289,25 @@ pub(crate) fn judge(
         return Verdict::Diverged; // ids are derived from names, so this is a forged journal
     }
     match call.digest {
-        Some(now) if now.strict == digest.strict => Verdict::Deliver,
-        Some(now) if now.unordered.is_some() && now.unordered == digest.unordered => {
-            Verdict::DeliverReordered
-        }
-        _ => Verdict::OtherInput,
+        Some(now) => judge_input(&digest, &now),
+        None => Verdict::OtherInput,
+    }
+}
+
+/// Judges the child that the journal knows of a call against the one that the code asks for.
+pub(crate) fn judge_child(recorded: &ChildStarted, now: &ChildStarted) -> Verdict {
+    if recorded.workflow != now.workflow || recorded.child != now.child {
+        return Verdict::Diverged; // both are derived from the call, so this is a forged journal
+    }
+    judge_input(&recorded.input_digest, &now.input_digest)
+}
+
+fn judge_input(recorded: &InputDigest, now: &InputDigest) -> Verdict {
+    if now.strict == recorded.strict {
+        Verdict::Deliver
+    } else if now.unordered.is_some() && now.unordered == recorded.unordered {
+        Verdict::DeliverReordered
+    } else {
+        Verdict::OtherInput
     }
 }

@@ -1,26 +1,26 @@
-//! What a run has to do with others: signals it was sent, children it called, what it publishes.
+//! What a run has to do with others: signals it was sent, what it publishes, what leaves it.
 //!
-//! Owns the queues of received signals, the table of children, and the changes that leave with the
-//! run's next append. Most runs have none of it, so it is apart and made when first needed. It
-//! never decides when a letter is delivered: the driver does.
+//! Owns the queues of received signals and the changes that leave with the run's next append;
+//! `children` owns the children. Most runs have none of it, so it is apart and made when first needed.
+//! It never decides when a letter is delivered: the driver does.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{HashMap, HashSet, VecDeque};
+use std::panic::Location;
 use std::task::Waker;
 
 use bytes::Bytes;
 
+use super::children::Child;
 use super::undo::UndoLog;
-use super::{Phase, RunCore, State, Trouble};
-use crate::clock::{Timestamp, wall_clock};
-use crate::digest::Digest;
-use crate::engine::obstacle::Obstacle;
+use super::{Phase, RunCore, State};
+use crate::clock::Timestamp;
+use crate::engine::notes;
 use crate::engine::signal::wake_by_engine;
 use crate::id_map::IdMap;
-use crate::ids::{RunId, StepId};
-use crate::journal::{CancelRequested, ChildStarted, Draft, End, Event};
+use crate::ids::StepId;
+use crate::journal::Event;
 use crate::payload::{PayloadError, Payloads};
-use crate::replay::Known;
-use crate::store::{Changes, Letter, NewRun, NoteChange, NoteKey, ParkReason};
+use crate::store::{Changes, Letter, NewRun, NoteChange};
 
 /// Says whether a payload is of the type that a wait asks for.
 pub(crate) type SignalCheck = fn(&Payloads, &[u8]) -> Result<(), PayloadError>;
@@ -30,11 +30,17 @@ pub(crate) type SignalCheck = fn(&Payloads, &[u8]) -> Result<(), PayloadError>;
 pub(super) struct Outside {
     signals: HashMap<Box<str>, Signals>,
     next_ticket: u64,
+    /// Letters that were read from the mailbox and not delivered yet.
+    letters: usize,
     pub(super) children: IdMap<StepId, Child>,
     /// Children that the code called while its history was not used up, and that the history does
     /// not know: they are created when the run goes live.
-    held: Vec<(Event, NewRun)>,
-    changes: Changes,
+    pub(super) held_children: Vec<(Event, NewRun)>,
+    /// What was published while the history was not used up.
+    held_notes: Vec<NoteChange>,
+    /// Tokens of hooks that the run holds.
+    tokens: HashSet<Box<str>>,
+    pub(super) changes: Changes,
     pub(super) undo: Option<Box<UndoLog>>,
 }
 
@@ -47,77 +53,46 @@ struct Signals {
 
 struct Waiter {
     ticket: u64,
+    site: &'static Location<'static>,
     waker: Waker,
     check: SignalCheck,
 }
 
-/// A child that the code has called.
-pub(super) struct Child {
-    run: RunId,
-    end: Option<End>,
-    waker: Option<Waker>,
-    detached: bool,
-    /// Its end was delivered.
-    finished: bool,
-    /// Its call was dropped, so it is to be cancelled once the run is live.
-    cancel: bool,
-}
-
-/// A child to be created.
-pub(crate) struct NewChild {
-    pub(crate) call: StepId,
-    pub(crate) started: ChildStarted,
-    pub(crate) digest: Digest,
-    pub(crate) new: NewRun,
-}
-
 impl Outside {
     pub(super) fn has_changes(&self) -> bool {
-        !self.changes.is_empty() || !self.held.is_empty()
+        !self.changes.is_empty() || !self.held_children.is_empty()
     }
 
     pub(super) fn waits_for_something(&self) -> bool {
         let signal = self.signals.values().any(|one| !one.waiters.is_empty());
-        signal || self.children.values().any(|child| child.waker.is_some())
+        signal || self.awaits_a_child()
     }
 }
 
 impl State {
-    fn outside(&mut self) -> &mut Outside {
+    pub(super) fn outside(&mut self) -> &mut Outside {
         self.outside.get_or_insert_default()
     }
 
-    /// The run goes live: what was held back leaves with its next append.
-    pub(super) fn release_held(&mut self) {
-        let Some(outside) = &mut self.outside else {
-            return;
-        };
-        for (started, new) in std::mem::take(&mut outside.held) {
-            self.outbox.push(Draft::of(&started));
-            outside.changes.create.push(new);
-        }
-        let unfinished = outside.children.values().filter(|child| !child.finished);
-        let dropped: Vec<RunId> = unfinished
-            .filter(|child| child.cancel)
-            .map(|child| child.run)
-            .collect();
-        for child in dropped {
-            outside.changes.post.push(cancel_of(child, DROPPED));
+    /// A letter was delivered. In replay it is one of the journal, and none of those that were read.
+    pub(super) fn letter_delivered(&mut self) {
+        if self.went_live
+            && let Some(outside) = &mut self.outside
+        {
+            outside.letters = outside.letters.saturating_sub(1);
         }
     }
-}
 
-/// Why a child is cancelled whose call was dropped.
-const DROPPED: &str = "the call was dropped";
-
-fn cancel_of(run: RunId, reason: &str) -> Letter {
-    let request = Event::CancelRequested(CancelRequested {
-        reason: reason.into(),
-        sent_at: wall_clock(),
-    });
-    Letter {
-        to: run,
-        body: request.to_letter(),
+    /// The run goes live, or ends: what was held back leaves with its next append.
+    pub(super) fn release_held(&mut self) {
+        if std::mem::replace(&mut self.went_live, true) {
+            return;
+        }
+        self.release_children();
+        if let Some(outside) = &mut self.outside {
+            let held = std::mem::take(&mut outside.held_notes);
+            outside.changes.notes.extend(held);
+        }
     }
 }
 
@@ -129,6 +104,7 @@ impl RunCore {
         &self,
         name: &str,
         ticket: &mut Option<u64>,
+        site: &'static Location<'static>,
         waker: &Waker,
         check: SignalCheck,
     ) -> Option<Bytes> {
@@ -157,6 +133,7 @@ impl RunCore {
                 *ticket = Some(number);
                 signals.waiters.push(Waiter {
                     ticket: number,
+                    site,
                     waker: waker.clone(),
                     check,
                 });
@@ -173,11 +150,42 @@ impl RunCore {
         }
     }
 
-    /// What a signal of a name has to be, as far as somebody waits for one.
+    /// What the next signal of a name has to be, as far as that is known: somebody waits for one, and
+    /// no other signal is on its way to that wait.
     pub(crate) fn signal_check(&self, name: &str) -> Option<SignalCheck> {
         let state = self.state();
-        let signals = state.outside.as_ref()?.signals.get(name)?;
+        if state.phase != Phase::Live || self.signal.has_mail() {
+            return None;
+        }
+        let outside = state.outside.as_ref()?;
+        let signals = outside.signals.get(name)?;
+        if outside.letters > 0 || !signals.received.is_empty() {
+            return None;
+        }
         signals.waiters.first().map(|waiter| waiter.check)
+    }
+
+    /// Letters were read from the mailbox.
+    pub(crate) fn letters_read(&self, count: usize) {
+        if count > 0 {
+            self.state().outside().letters += count;
+        }
+    }
+
+    /// The signals that the code waits for, by name.
+    pub(crate) fn waiting_signals(&self) -> Vec<String> {
+        let state = self.state();
+        let Some(outside) = &state.outside else {
+            return Vec::new();
+        };
+        let mut waits: Vec<_> = outside
+            .signals
+            .iter()
+            .flat_map(|(name, one)| one.waiters.iter().map(move |waiter| (name, waiter)))
+            .map(|(name, waiter)| format!("the signal `{name}`, waited for at {}", waiter.site))
+            .collect();
+        waits.sort();
+        waits
     }
 
     /// Delivers a signal.
@@ -185,6 +193,7 @@ impl RunCore {
         let wakers: Vec<Waker> = {
             let mut state = self.state();
             state.now = time;
+            state.letter_delivered();
             let signals = state.outside().signals.entry(name.into()).or_default();
             signals.received.push_back(payload);
             signals.waiters.iter().map(|w| w.waker.clone()).collect()
@@ -192,155 +201,56 @@ impl RunCore {
         wakers.iter().for_each(wake_by_engine);
     }
 
-    // --- children ----------------------------------------------------------------------
+    // --- hooks -------------------------------------------------------------------------
 
-    /// Makes a child's call known, and has the child created unless the journal says it was.
-    pub(crate) fn start_child(&self, child: NewChild) {
-        let mut state = self.state();
-        let NewChild {
-            call,
-            started,
-            digest,
-            new,
-        } = child;
-        let slot = Child {
-            run: started.child,
-            end: None,
-            waker: None,
-            detached: started.detached,
-            finished: false,
-            cancel: false,
-        };
-        let place = format!("`{}` at {}", started.workflow, started.source);
-        state.past.make(call);
-        match state.known.remove(&call) {
-            Some(Known::Child {
-                digest: recorded, ..
-            }) if recorded == digest => {}
-            Some(Known::Child { child, .. }) => {
-                let report = format!(
-                    "the code calls the child {place} with other input than {child} was started \
-                     with: bring the old call back, or branch with `patched`"
-                );
-                let obstacle = Obstacle::new(ParkReason::Diverged, report);
-                state.trouble.get_or_insert(Trouble::Park(obstacle));
-            }
-            Some(_) | None => {
-                let started = Event::ChildStarted(started);
-                match state.phase {
-                    Phase::Live => {
-                        state.outbox.push(Draft::of(&started));
-                        state.outside().changes.create.push(new);
-                    }
-                    Phase::Replaying => state.outside().held.push((started, new)),
-                    Phase::Winding | Phase::Closing => {} // too late, or left for the next process
-                }
-            }
-        }
-        state.outside().children.insert(call, slot);
+    /// The run holds a token: it is let go when the run ends.
+    pub(crate) fn hold_token(&self, token: &str) {
+        self.state().outside().tokens.insert(token.into());
     }
 
-    /// Takes a child's end, or has the waker woken when it comes.
-    pub(crate) fn take_child(&self, call: StepId, waker: &Waker) -> Option<End> {
-        let mut state = self.state();
-        let child = state.outside().children.get_mut(&call)?;
-        match child.end.take() {
-            Some(end) => {
-                child.waker = None;
-                Some(end)
-            }
-            None => {
-                child.waker = Some(waker.clone());
-                None
-            }
-        }
+    /// The run lets go of a token by itself.
+    pub(crate) fn release_token(&self, token: &str) {
+        self.state().outside().tokens.remove(token);
     }
 
-    /// The call of a child was dropped before it gave its value. If `cancels`, the child goes with it.
-    pub(crate) fn drop_child(&self, call: StepId, cancels: bool) {
-        let mut state = self.state();
-        let live = state.phase == Phase::Live;
-        let Some(child) = state.outside().children.get_mut(&call) else {
-            return;
-        };
-        child.waker = None;
-        if cancels && !child.detached && !child.finished {
-            child.cancel = true;
-            let run = child.run;
-            if live {
-                let letter = cancel_of(run, DROPPED);
-                state.outside().changes.post.push(letter);
-            }
-        }
-    }
-
-    /// Delivers a child's end. `false` if the code has not called it.
-    pub(crate) fn finish_child(&self, time: Timestamp, call: StepId, end: End) -> bool {
-        let waker = {
-            let mut state = self.state();
-            let Some(child) = state.outside().children.get_mut(&call) else {
-                return false;
-            };
-            child.end = Some(end);
-            child.finished = true;
-            let waker = child.waker.take();
-            state.now = time;
-            waker
-        };
-        if let Some(waker) = waker {
-            wake_by_engine(&waker);
-        }
-        true
-    }
-
-    /// Says whether the code has called a child.
-    pub(crate) fn has_child(&self, call: StepId) -> bool {
-        let state = self.state();
-        let outside = state.outside.as_ref();
-        outside.is_some_and(|outside| outside.children.contains_key(&call))
-    }
-
-    /// A child that the journal knows and the code has not called, now that it is used up.
-    pub(crate) fn uncalled_child(&self) -> Option<RunId> {
-        let state = self.state();
-        state.known.values().find_map(|known| match known {
-            Known::Child { child, .. } => Some(*child),
-            _ => None,
-        })
-    }
-
-    /// Has all unfinished children cancelled that are not detached.
-    pub(crate) fn cancel_children(&self, reason: &str) {
-        let mut state = self.state();
-        let Some(outside) = &mut state.outside else {
-            return;
-        };
-        let unfinished: Vec<RunId> = outside
-            .children
-            .values()
-            .filter(|child| !child.finished && !child.detached)
-            .map(|child| child.run)
-            .collect();
-        for run in unfinished {
-            outside.changes.post.push(cancel_of(run, reason));
+    /// Has all tokens let go with the run's next append, which is its last.
+    pub(crate) fn let_go_tokens(&self) {
+        if let Some(outside) = &mut self.state().outside {
+            let mut tokens: Vec<_> = outside.tokens.drain().collect();
+            tokens.sort(); // a set has no order of its own
+            let namespace = &self.services.namespace;
+            let notes = tokens.into_iter().map(|token| NoteChange {
+                key: notes::token(namespace, &token),
+                value: None,
+            });
+            outside.changes.notes.extend(notes);
         }
     }
 
     // --- what leaves the run ------------------------------------------------------------
 
-    /// Publishes a value, unless an earlier process did: what came after it is recorded already.
+    /// Publishes a value. In replay only the last one of a name counts, and it waits until the run is
+    /// live: whether an earlier process got as far as writing it is not in the journal.
     pub(crate) fn publish(&self, name: &str, payload: Bytes) {
+        let key = notes::published(self.run(), name);
         let mut state = self.state();
-        if state.repeating {
-            return;
-        }
-        let key = NoteKey::of_run(self.run(), &[PUBLISHED, name.as_bytes()]);
-        let notes = &mut state.outside().changes.notes;
+        let live = state.went_live;
+        let outside = state.outside();
+        let notes = if live {
+            &mut outside.changes.notes
+        } else {
+            &mut outside.held_notes
+        };
         notes.retain(|change| change.key != key); // only the latest counts
         notes.push(NoteChange {
             key,
             value: Some(payload),
         });
+    }
+
+    /// What was held back until the run is live leaves with its next append: it is about to end.
+    pub(crate) fn release_held(&self) {
+        self.state().release_held();
     }
 
     /// Has a letter posted with the run's next append.
@@ -358,6 +268,3 @@ impl RunCore {
         Some(Box::new(std::mem::take(&mut outside.changes)))
     }
 }
-
-/// The part of a note's key that says that it is a published value.
-pub(crate) const PUBLISHED: &[u8] = b"published";

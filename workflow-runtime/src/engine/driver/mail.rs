@@ -23,9 +23,9 @@ pub(super) struct Mailbox {
 
 impl Mailbox {
     /// Begins with what waited when the run was claimed.
-    pub(super) fn new(mail: Vec<Mail>) -> Self {
+    pub(super) fn new(mail: Vec<Mail>, next: u64) -> Self {
         Self {
-            next: mail.last().map_or(0, |last| last.number + 1),
+            next,
             waiting: mail.into(),
             reading: None,
         }
@@ -59,6 +59,7 @@ impl Driver {
                 if mail.number >= self.mailbox.next {
                     self.mailbox.next = mail.number + 1;
                     self.mailbox.waiting.push_back(mail);
+                    self.core.letters_read(1);
                 }
             }
         }

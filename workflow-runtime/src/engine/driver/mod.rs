@@ -132,7 +132,7 @@ impl Driver {
         writer: Writer,
         recorded: VecDeque<Delivery>,
         intents: IdMap<StepId, Delivery>,
-        mail: Vec<Mail>,
+        (mail, next_letter): (Vec<Mail>, u64),
         parent: Option<Parent>,
         changes: CodeChanges,
         after_crash: bool,
@@ -146,6 +146,7 @@ impl Driver {
         if recorded.is_empty() {
             core.stop_repeating();
         }
+        core.letters_read(mail.len());
         let identity = core.identity();
         let span = tracing::info_span!(
             "run", run = %identity.run_id, workflow = &*identity.workflow_name
@@ -165,7 +166,7 @@ impl Driver {
             replayed: 0,
             commits: VecDeque::new(),
             durable: VecDeque::new(),
-            mailbox: Mailbox::new(mail),
+            mailbox: Mailbox::new(mail, next_letter),
             parent: parent.map(Box::new),
             drafts: Vec::new(),
             end: None,
@@ -239,7 +240,10 @@ impl Driver {
                 None
             }
             Some(Trouble::Fail(error)) => {
+                // The run ends: what its code waits for is dropped as if it had returned.
+                self.core.signal.set_polling(true);
                 self.drop_workflow();
+                self.core.signal.set_polling(false);
                 let payload = self.core.services.payloads.encode(&error);
                 let payload = payload.unwrap_or_default();
                 self.end = Some(End::Failed(Outcome::Broken(payload)));
@@ -270,6 +274,7 @@ impl Driver {
         self.core.swap_outbox(&mut self.drafts);
         if let Some(end) = end {
             self.tell_parent(end);
+            self.core.let_go_tokens();
             self.drafts.push(Draft::of(&end.clone().into_event()));
         }
         let changes = self.core.take_changes();
@@ -380,8 +385,12 @@ impl Driver {
         if self.must_undo() {
             return self.begin_undo();
         }
+        if let Some(exit) = self.uncalled_child(true) {
+            return Next::Exit(exit);
+        }
         self.stage = Stage::Ending;
         self.record_discarded();
+        self.core.release_held();
         let end = self.end.take();
         self.write_outbox(end.as_ref());
         self.end = end;

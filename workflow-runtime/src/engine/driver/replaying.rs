@@ -5,8 +5,10 @@ use crate::engine::core::{Delivered, Intended, Phase};
 use crate::engine::obstacle::Obstacle;
 use crate::engine::warnings::Warning;
 use crate::ids::{CallKind, StepId};
-use crate::journal::{Event, RunRecovered};
-use crate::replay::{Delivery, Difference, Mismatch, Recorded, Verdict, compare_inputs, judge};
+use crate::journal::{ChildStarted, End, Event, RunRecovered};
+use crate::replay::{
+    Asked, ChildMismatch, Delivery, Difference, Mismatch, Recorded, Verdict, compare_inputs, judge,
+};
 use crate::store::ParkReason;
 
 impl Driver {
@@ -23,12 +25,8 @@ impl Driver {
 
     /// Nothing recorded is left that could be delivered: the run goes live, if all fits.
     fn used_up(&mut self) -> Next {
-        if let Some(child) = self.core.uncalled_child() {
-            let report = format!(
-                "the journal says that {child} was started as a child, but the code does not \
-                 call it any more: bring the call back, or branch with `patched`"
-            );
-            return Next::Exit(self.park(Obstacle::new(ParkReason::Diverged, report)));
+        if let Some(exit) = self.uncalled_child(false) {
+            return Next::Exit(exit);
         }
         match self.check_intents(false) {
             Ok(()) => {
@@ -99,9 +97,15 @@ impl Driver {
             Recorded::Child(child) if self.core.has_child(child.call) => {
                 self.receive(Event::ChildFinished(*child), time);
             }
-            Recorded::Child(_) => {
-                let delivery = Delivery { seq, time, what };
-                return Ok(Next::Exit(self.diverged(&delivery, false, Vec::new())));
+            Recorded::Child(child) => {
+                let exit = match self.core.known_child(child.call) {
+                    Some(started) => self.child_diverged(&started, false),
+                    None => {
+                        let what = Recorded::Child(child);
+                        self.diverged(&Delivery { seq, time, what }, false, Vec::new())
+                    }
+                };
+                return Ok(Next::Exit(exit));
             }
             Recorded::Closing(_) => return Ok(self.unexpected_closing()),
             Recorded::Step(_) | Recorded::Timer(_) | Recorded::Intent(_) => {
@@ -229,14 +233,43 @@ impl Driver {
         returned: bool,
         differences: Vec<Difference>,
     ) -> Exit {
-        let waiting = self.core.all_waiting();
         let mismatch = Mismatch {
             recorded: delivery,
-            waiting: &waiting,
-            returned,
+            asked: self.asked(returned),
             differences,
         };
         let detail = mismatch.detail();
         self.park(Obstacle::new(ParkReason::Diverged, mismatch.report()).detail(detail))
+    }
+
+    /// Parks the run if the journal knows a child that the code has not called by now.
+    pub(super) fn uncalled_child(&mut self, returned: bool) -> Option<Exit> {
+        if self.stage != Stage::Replaying || self.workflow_was_stopped() {
+            return None;
+        }
+        let started = self.core.uncalled_child()?;
+        Some(self.child_diverged(&started, returned))
+    }
+
+    /// The code was stopped from outside: what it did not call, it may have called later.
+    fn workflow_was_stopped(&self) -> bool {
+        matches!(self.end, Some(End::Cancelled(_)))
+    }
+
+    fn child_diverged(&self, started: &ChildStarted, returned: bool) -> Exit {
+        let mismatch = ChildMismatch {
+            recorded: started,
+            asked: self.asked(returned),
+            differences: &[],
+        };
+        self.park(Obstacle::new(ParkReason::Diverged, mismatch.report()))
+    }
+
+    fn asked(&self, returned: bool) -> Asked {
+        Asked {
+            calls: self.core.all_waiting(),
+            signals: self.core.waiting_signals(),
+            returned,
+        }
     }
 }
