@@ -309,3 +309,34 @@ async fn a_key_names_one_run_also_in_a_queue() {
         "{other:?}"
     );
 }
+
+#[tokio::test]
+async fn a_letter_to_a_queued_run_does_not_start_it_unless_it_cancels_it() {
+    let (shop, ledger) = (Workshop::new(OPEN), Ledger::shared());
+    let store = MemoryStore::new();
+    let queued = {
+        let builder = engine(&shop, &ledger, mail().concurrency(1));
+        let engine = builder.open_with(store.clone()).await.expect("opens");
+        engine.queue("mail").pause().await.expect("is paused");
+        let queued = put(&engine, "queued").await;
+        queued.signal("hello", &()).await.expect("sends");
+        tokio::time::sleep(Duration::from_millis(20)).await;
+        assert_eq!(shop.began(), [""; 0], "a signal started it");
+        engine.shutdown().await.expect("stops");
+        queued.id()
+    };
+    let builder = engine(&shop, &ledger, mail().concurrency(1));
+    let store = store.reopen(Surviving::All);
+    let engine = builder.open_with(store).await.expect("opens");
+    tokio::time::sleep(Duration::from_millis(20)).await;
+    assert_eq!(shop.began(), [""; 0], "a restart started it");
+    let queued = engine.run::<job>(queued).await.expect("is there");
+    queued.cancel().await.expect("asks");
+    let error = queued.result().await.expect_err("is cancelled");
+    assert!(matches!(error, RunError::Cancelled { .. }), "{error}");
+    assert_eq!(shop.began(), [""; 0], "it began");
+    let next = put(&engine, "next").await;
+    engine.queue("mail").resume().await.expect("goes on");
+    assert_eq!(next.result().await.expect("ends well"), "next");
+    assert_eq!(shop.began(), ["next"]);
+}

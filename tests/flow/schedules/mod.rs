@@ -9,7 +9,9 @@ use std::time::{Duration, SystemTime};
 use tokio::sync::Semaphore;
 use workflow_runtime::clock::Timestamp;
 use workflow_runtime::store::memory::{Fault, FaultPlan, MemoryStore, Surviving};
-use workflow_runtime::store::{Changes, Commit, NoteChange, NoteKey, RunHeader, StateKind, Store};
+use workflow_runtime::store::{
+    Changes, Commit, EndKind, NoteChange, NoteKey, RunHeader, StateKind, Store,
+};
 use workflow_runtime::{
     CatchUp, Engine, EngineBuilder, EngineError, Overlap, Result, RunStatus, Schedule,
     ScheduleHandle, step, workflow,
@@ -245,4 +247,35 @@ async fn a_schedule_that_is_declared_again_runs_no_tick_twice() {
     until("all have ended", async || ended(&engine).await.len() == 5).await;
     assert_eq!(keys_of(&store).await.len(), 5);
     assert_eq!(world.ledger.effects().len(), 5);
+}
+
+#[tokio::test]
+async fn a_tick_can_cancel_the_run_before_it() {
+    let world = World::new(0);
+    let engine = world
+        .engine()
+        .cancel_grace(Duration::ZERO)
+        .open_in_memory()
+        .await
+        .expect("opens");
+    let five = five_past(&engine, SystemTime::now())
+        .catch_up(ALL)
+        .overlap(Overlap::CancelPrevious);
+    let five = five.await.expect("is declared");
+    let cancelled = StateKind::Ended(EndKind::Cancelled);
+    until("all but the last are cancelled", async || {
+        runs(&engine, Some(cancelled)).await.len() == 4
+    })
+    .await;
+    world.gate.0.add_permits(10);
+    until("the last has ended", async || {
+        ended(&engine).await.len() == 1
+    })
+    .await;
+    let last = ended(&engine).await;
+    let described = five.describe().await.expect("is there");
+    assert_eq!(
+        last.iter().map(|run| Some(run.run)).collect::<Vec<_>>(),
+        [described.last_run]
+    );
 }

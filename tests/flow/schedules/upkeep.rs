@@ -223,10 +223,6 @@ async fn a_schedule_that_cannot_work_is_refused_with_the_way_out() {
         (named("").every(minute), "cannot be empty"),
         (named(&"x".repeat(300)).every(minute), "at most 256"),
         (
-            named("a").every(minute).overlap(Overlap::CancelPrevious),
-            "use `Skip`, `Allow`",
-        ),
-        (
             named("a").every(minute).start_at(now).end_at(now - HOUR),
             "before it starts",
         ),

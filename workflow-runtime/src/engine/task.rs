@@ -22,7 +22,7 @@ use crate::clock::Timestamp;
 use crate::context::WorkflowMetadata;
 use crate::id_map::IdMap;
 use crate::ids::{DERIVATION_VERSION, RunId, StepId};
-use crate::journal::{AuditKey, Chain, Reader, RunStarted};
+use crate::journal::{AuditKey, Chain, Event, Reader, RunStarted};
 use crate::replay::{Delivery, History, Known, Past};
 use crate::store::{
     BoxFuture, Creation, Durability, Epoch, Guard, Mail, ParkReason, Parking, RunHeader, RunState,
@@ -168,17 +168,35 @@ pub(super) fn mail_arrived(shared: &Arc<Shared>, run: RunId) {
     }
     let shared = shared.clone();
     tokio::spawn(async move {
-        let header = shared.store.header(run).await;
-        // A parked run gets its letters when it is resumed.
-        if let Ok(Some(RunHeader {
-            state: RunState::Active | RunState::Asleep { .. },
-            ..
-        })) = header
-            && let Some(entry) = take_up(&shared, run, false)
-        {
-            entry.mail_arrived();
+        match wants_its_mail(&shared, run).await {
+            Ok(true) => {
+                if let Some(entry) = take_up(&shared, run, false) {
+                    entry.mail_arrived();
+                }
+            }
+            Ok(false) => {}
+            Err(error) => tracing::error!(%run, %error, "its letters wait"),
         }
     });
+}
+
+/// Says whether a run that is not in memory is to be taken up for its letters. A parked run gets them when
+/// it is resumed, one that waits in a queue when its turn comes, unless it is to be cancelled.
+async fn wants_its_mail(shared: &Shared, run: RunId) -> Result<bool, StoreError> {
+    let Some(header) = shared.store.header(run).await? else {
+        return Ok(false);
+    };
+    match header.state {
+        RunState::Parked(_) | RunState::Ended(_) => return Ok(false),
+        RunState::Active | RunState::Asleep { wake_at: Some(_) } => return Ok(true),
+        RunState::Asleep { wake_at: None } => {}
+    }
+    if !shared.store.frames(run, 1, 1).await?.is_empty() {
+        return Ok(true); // it has begun
+    }
+    let mail = shared.store.mail(run, 0).await?;
+    let cancels = |body| matches!(Event::from_letter(body), Ok(Event::CancelRequested(_)));
+    Ok(mail.iter().any(|mail| cancels(&mail.body)))
 }
 
 /// Wakes a stored run: one that was created asleep or active by somebody who does not drive it.

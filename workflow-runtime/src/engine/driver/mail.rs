@@ -31,6 +31,10 @@ impl Mailbox {
         }
     }
 
+    pub(super) fn has_letters(&self) -> bool {
+        !self.waiting.is_empty()
+    }
+
     pub(super) fn is_empty(&self) -> bool {
         self.waiting.is_empty() && self.reading.is_none()
     }

@@ -300,7 +300,10 @@ impl Driver {
         match self.stage {
             Stage::Replaying => self.replay_next(),
             Stage::Recovering if self.commits.is_empty() => {
-                self.go_live();
+                // Letters that waited are heard before any body starts.
+                if !self.deliver_durable() {
+                    self.go_live();
+                }
                 Next::Again
             }
             Stage::Recovering | Stage::Ending => Next::Wait,

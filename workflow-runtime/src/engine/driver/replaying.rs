@@ -28,11 +28,8 @@ impl Driver {
         if let Some(exit) = self.uncalled_child(false) {
             return Next::Exit(exit);
         }
-        match self.check_intents(false) {
-            Ok(()) => {
-                self.recover();
-                Next::Again
-            }
+        match self.check_intents(false).and_then(|()| self.recover()) {
+            Ok(()) => Next::Again,
             Err(exit) => Next::Exit(exit),
         }
     }
@@ -123,9 +120,9 @@ impl Driver {
         Next::Again
     }
 
-    /// The journal is used up. What was too old in it, and after a crash that there was one, is put on
-    /// record before any body starts.
-    fn recover(&mut self) {
+    /// The journal is used up. What was too old in it, letters that waited, and after a crash that there was
+    /// one, are put on record before any body starts: a run that is to be cancelled begins none.
+    fn recover(&mut self) -> Result<(), Exit> {
         let discarded = self.record_discarded();
         let in_flight: Vec<StepId> = self
             .core
@@ -145,12 +142,16 @@ impl Driver {
                 in_flight,
             }));
         }
-        if crashed || discarded {
+        let mail = self.mailbox.has_letters();
+        if crashed || discarded || mail {
             self.stage = Stage::Recovering;
-            self.write_outbox(None);
+            if !self.journal_mail()? {
+                self.write_outbox(None);
+            }
         } else {
             self.go_live();
         }
+        Ok(())
     }
 
     /// Compares steps that were about to run with what the code asks for, and tells their calls.

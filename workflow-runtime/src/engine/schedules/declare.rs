@@ -6,7 +6,7 @@ use std::time::{Duration, SystemTime};
 
 use super::note::{Definition, ScheduleNote, note_key};
 use super::timing::Timing;
-use super::{CatchUp, Overlap, ScheduleHandle, supported};
+use super::{CatchUp, Overlap, ScheduleHandle};
 use crate::call::{Workflow, WorkflowCall};
 use crate::clock::{Timestamp, wall_clock};
 use crate::engine::prepared::EncodedCall;
@@ -140,7 +140,6 @@ impl<W: Workflow> Schedule<W> {
             }
             _ => {}
         }
-        supported(self.overlap).map_err(|problem| self.refuse(problem))?;
         if let (Some(start), Some(end)) = (self.start_at, self.end_at)
             && end < start
         {

@@ -35,7 +35,8 @@ pub enum Overlap {
     Allow,
     /// One tick is kept and run as soon as the previous run has ended; further ones are not run.
     BufferOne,
-    /// The previous run is cancelled and the tick is run. Not there yet: declaring it is refused.
+    /// The previous run is asked to stop (it is undone as any cancelled run), and the tick is run beside its
+    /// end.
     CancelPrevious,
 }
 
@@ -58,21 +59,6 @@ pub enum CatchUp {
         /// How many of them.
         at_most: u32,
     },
-}
-
-/// Says why a policy cannot be kept, if it cannot.
-///
-/// The seam for the cancellation of runs: with it, this lets [`Overlap::CancelPrevious`] pass, and `serve`
-/// cancels the previous run where it starts a tick.
-fn supported(overlap: Overlap) -> Result<(), String> {
-    match overlap {
-        Overlap::Skip | Overlap::Allow | Overlap::BufferOne => Ok(()),
-        Overlap::CancelPrevious => Err(
-            "`Overlap::CancelPrevious` needs the cancellation of runs, which this release does \
-             not have: use `Skip`, `Allow` or `BufferOne`"
-                .to_owned(),
-        ),
-    }
 }
 
 impl Engine {

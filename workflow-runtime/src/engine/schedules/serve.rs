@@ -10,14 +10,14 @@ use std::time::Duration;
 
 use bytes::Bytes;
 
+use super::Overlap;
 use super::note::{ScheduleNote, note_key, tick_key};
 use super::timing::Clockwork;
-use super::{Overlap, supported};
 use crate::clock::{Timestamp, wall_clock};
 use crate::engine::notes::{self, Space};
 use crate::engine::prepared::{Naming, Prepared};
 use crate::engine::warnings::Warning;
-use crate::engine::{EngineError, Shared, generations, task};
+use crate::engine::{Cancel, EngineError, Shared, generations, task};
 use crate::ids::RunId;
 use crate::store::{Changes, Commit, Committed, Guard, NoteChange, NoteKey, Refusal, RunState};
 
@@ -91,7 +91,6 @@ impl Known {
         let state = notes::decode::<ScheduleNote>(&bytes)
             .map_err(|problem| format!("what is kept of it cannot be read: {problem}"))
             .and_then(|note| {
-                supported(note.definition.overlap)?;
                 let clockwork = note.clockwork()?;
                 Ok((note, clockwork))
             });
@@ -237,6 +236,12 @@ impl Serving<'_> {
                         return Ok(false);
                     }
                 }
+                Overlap::CancelPrevious => {
+                    self.cancel(after.last_run).await?;
+                    if !self.start(tick, &mut after).await? {
+                        return Ok(false);
+                    }
+                }
                 Overlap::BufferOne if after.buffered.is_none() => after.buffered = Some(tick),
                 _ => after.skipped += 1,
             }
@@ -245,6 +250,18 @@ impl Serving<'_> {
         match &self.known.state {
             Ok((written, _)) if *written == after => Ok(true),
             _ => Ok(matches!(self.write(&after, None).await?, Written::Done)),
+        }
+    }
+
+    /// Asks for the run of an earlier tick to be cancelled. Asked twice after a crash, it does no harm.
+    async fn cancel(&self, run: Option<RunId>) -> Result<(), EngineError> {
+        let Some(run) = run else {
+            return Ok(());
+        };
+        let cancel = Cancel::new(Ok(self.shared.clone()), run);
+        match cancel.reason("the next tick of its schedule is due").await {
+            Ok(()) | Err(EngineError::Ended(_) | EngineError::UnknownRun(_)) => Ok(()),
+            Err(error) => Err(error),
         }
     }
 
