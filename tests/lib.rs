@@ -296,9 +296,9 @@ impl<F: Fn(&mut Vec<Bytes>) + Send + Sync + 'static> Store for Edited<F> {
         self.store.park(run, epoch, parking)
     }
 
-    fn claim(&self, run: RunId) -> BoxFuture<'_, StoreResult<Option<Claim>>> {
+    fn claim(&self, run: RunId, from: u64) -> BoxFuture<'_, StoreResult<Option<Claim>>> {
         Box::pin(async move {
-            let mut claim = self.store.claim(run).await?;
+            let mut claim = self.store.claim(run, from).await?;
             if let Some(claim) = &mut claim {
                 (self.edit)(&mut claim.frames);
             }

@@ -6,6 +6,7 @@ mod basics;
 mod buffered;
 mod cancelling;
 mod changed_children;
+mod checkpoints;
 mod children;
 mod concurrency;
 mod crash_everywhere;

@@ -86,9 +86,10 @@ mod logs;
 mod payload;
 
 pub use call::{
-    Abort, ChildRun, CloseHook, Direct, Elapsed, Hook, Signals, Sleep, Step, StepCall, TakeHook,
-    Timeout, WaitFor, Workflow, WorkflowCall, abort, abort_keep, deprecate_patch, hook, patched,
-    publish, signals, sleep, sleep_until, start_child, timeout, undo_with, wait_for,
+    Abort, CheckpointTaken, ChildRun, CloseHook, Direct, Elapsed, Hook, Signals, Sleep, Step,
+    StepCall, TakeHook, Timeout, WaitFor, Workflow, WorkflowCall, abort, abort_keep, checkpoint,
+    deprecate_patch, hook, patched, publish, signals, sleep, sleep_until, start_child, timeout,
+    undo_with, wait_for,
 };
 pub use context::{
     Scoped, StepMetadata, WorkflowMetadata, get_step_metadata, get_workflow_metadata, resource,

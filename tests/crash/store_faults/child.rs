@@ -307,7 +307,7 @@ async fn grow_one(store: &SledStore, n: u64, frames: u64, len: usize, synced: Sy
 
 /// Claims a run of an earlier round and appends to it.
 async fn go_on(store: &SledStore, run: workflow_runtime::RunId, len: usize) {
-    let claim = store.claim(run).await.expect("claimed").expect("there");
+    let claim = store.claim(run, 0).await.expect("claimed").expect("there");
     let n = claim.header.created_at.as_micros() - 1_000;
     if run != id(n) || claim.frames.is_empty() {
         panic!("{run} is not what was written");

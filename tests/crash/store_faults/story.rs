@@ -108,7 +108,7 @@ async fn take_step(store: &SledStore, told: Told) -> StoreResult<()> {
     let Told { n, step, len } = told;
     let run = id(n);
     let epoch = match step {
-        2 | 3 | 4 | 6 | 7 | 9 => store.claim(run).await?.expect("there").epoch,
+        2 | 3 | 4 | 6 | 7 | 9 => store.claim(run, 0).await?.expect("there").epoch,
         _ => Epoch::FIRST,
     };
     let mut changes = Changes::default();

@@ -9,6 +9,7 @@ mod abort;
 pub(crate) mod args;
 mod attempt;
 mod begin;
+mod checkpoint;
 mod child;
 mod direct;
 mod home;
@@ -27,6 +28,7 @@ mod workflow;
 
 pub use abort::{Abort, abort, abort_keep};
 pub use attempt::{Attempt, blocking};
+pub use checkpoint::{CheckpointTaken, checkpoint};
 pub use child::{ChildRun, WorkflowCall, start_child};
 pub use direct::Direct;
 pub use hooks::{CloseHook, Hook, TakeHook, hook};

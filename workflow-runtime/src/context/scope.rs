@@ -80,6 +80,19 @@ impl Scope {
         })
     }
 
+    /// The scope in which a workflow's body begins anew after a checkpoint.
+    pub(crate) fn of_pass(core: Arc<RunCore>, pass: u64) -> Arc<Self> {
+        let path = match pass {
+            0 => String::new(),
+            pass => format!("k{pass}"),
+        };
+        Arc::new(Self {
+            core,
+            path: path.into(),
+            claims: Mutex::default(),
+        })
+    }
+
     pub(crate) fn core(&self) -> &Arc<RunCore> {
         &self.core
     }

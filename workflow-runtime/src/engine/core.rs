@@ -7,6 +7,7 @@
 pub(crate) mod children;
 mod clearance;
 pub(crate) mod outside;
+mod passes;
 mod past;
 pub(crate) mod undo;
 
@@ -97,6 +98,8 @@ pub(crate) enum Trouble {
     Fail(Error),
     /// The workflow ended itself.
     Abort(RunAborted),
+    /// The workflow begins anew with these arguments.
+    Checkpoint(Bytes),
 }
 
 struct Waiting {

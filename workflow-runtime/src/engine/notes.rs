@@ -47,7 +47,7 @@ pub(super) fn key(space: Space, namespace: &str, parts: &[&[u8]]) -> NoteKey {
 }
 
 /// Encodes a note's value.
-pub(super) fn encode<T: Serialize>(value: &T) -> Bytes {
+pub(crate) fn encode<T: Serialize>(value: &T) -> Bytes {
     let mut out = vec![FORMAT];
     codec::encode_into(value, &mut out);
     out.into()
@@ -58,7 +58,7 @@ pub(super) fn encode<T: Serialize>(value: &T) -> Bytes {
 /// # Errors
 ///
 /// Says what is wrong with it.
-pub(super) fn decode<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, String> {
+pub(crate) fn decode<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, String> {
     match bytes.split_first() {
         Some((&FORMAT, body)) => codec::decode(body),
         Some((newer, _)) => Err(format!(
@@ -66,6 +66,11 @@ pub(super) fn decode<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, String> {
         )),
         None => Err("it is empty".to_owned()),
     }
+}
+
+/// Where the newest checkpoint of a run is in its journal.
+pub(crate) fn checkpoint(run: RunId) -> NoteKey {
+    NoteKey::of_run(run, &[b"checkpoint"])
 }
 
 /// What a run last published under a name.

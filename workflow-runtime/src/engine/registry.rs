@@ -29,6 +29,8 @@ pub(crate) struct Registered {
     place: (&'static str, u32),
     pub(crate) make: MakeWorkflow,
     pub(crate) changes: CodeChanges,
+    /// Names of the arguments, in order.
+    pub(crate) args: &'static [&'static str],
 }
 
 impl Registry {
@@ -57,6 +59,7 @@ impl Registry {
                     place,
                     make: make_from_payload::<W>,
                     changes: definition.changes,
+                    args: definition.args,
                 });
                 Ok(())
             }

@@ -16,17 +16,17 @@ use super::obstacle::Obstacle;
 use super::prepared::Prepared;
 use super::progress::Progress;
 use super::writer::Writer;
-use super::{EngineError, RunEntry, Shared, generations};
+use super::{EngineError, RunEntry, Shared, generations, notes};
 use crate::call::CodeChanges;
 use crate::clock::Timestamp;
 use crate::context::WorkflowMetadata;
 use crate::id_map::IdMap;
 use crate::ids::{DERIVATION_VERSION, RunId, StepId};
-use crate::journal::{AuditKey, Chain, Event, Reader, RunStarted};
+use crate::journal::{AuditKey, Chain, Checkpoint, Event, Reader, RunStarted};
 use crate::replay::{Delivery, History, Known, Past};
 use crate::store::{
-    BoxFuture, Creation, Durability, Epoch, Guard, Mail, ParkReason, Parking, RunHeader, RunState,
-    StoreError,
+    BoxFuture, Claim, Creation, Durability, Epoch, Guard, Mail, ParkReason, Parking, RunHeader,
+    RunState, StoreError,
 };
 
 /// How soon a resume looks at the store again when the run is in memory still.
@@ -328,11 +328,11 @@ async fn claim(shared: Arc<Shared>, run: RunId, after_crash: bool) -> Result<Box
     let stopped = |error: StoreError| Progress::Stopped(error.to_string().into());
     let claimed = {
         let _turn = shared.claiming.acquire().await;
-        shared.store.claim(run).await
+        claim_from_checkpoint(&shared, run).await
     };
-    let claim = match claimed {
-        Ok(Some(claim)) => claim,
-        Ok(None) => return Err(Progress::Stopped(format!("{run} is gone").into())),
+    let (claim, from) = match claimed {
+        Ok((Some(claim), from)) => (claim, from),
+        Ok((None, _)) => return Err(Progress::Stopped(format!("{run} is gone").into())),
         Err(error) => return Err(stopped(error)),
     };
     if let RunState::Parked(_) = claim.header.state {
@@ -342,7 +342,7 @@ async fn claim(shared: Arc<Shared>, run: RunId, after_crash: bool) -> Result<Box
             .await
             .map_err(stopped)?;
     }
-    let read = read_history(run, shared.services.audit_key.clone(), &claim.frames);
+    let read = read_history(run, shared.services.audit_key.clone(), &claim.frames, from);
     match read {
         Ok((history, chain)) => {
             let mail = (claim.mail, claim.next_letter);
@@ -356,13 +356,26 @@ async fn claim(shared: Arc<Shared>, run: RunId, after_crash: bool) -> Result<Box
     }
 }
 
+/// Claims a run with its journal from its newest checkpoint on, as far as that was noted.
+async fn claim_from_checkpoint(
+    shared: &Shared,
+    run: RunId,
+) -> Result<(Option<Claim>, u64), StoreError> {
+    let note = shared.store.note(notes::checkpoint(run)).await?;
+    let at: u64 = note.and_then(|note| notes::decode(&note).ok()).unwrap_or(0);
+    // The record before it is needed for its link in the chain.
+    let from = at.saturating_sub(1);
+    Ok((shared.store.claim(run, from).await?, from))
+}
+
 /// Reads a journal as history, or says why the run has to be parked.
 fn read_history(
     run: RunId,
     key: Option<AuditKey>,
     frames: &[Bytes],
+    from: u64,
 ) -> Result<(History, Chain), Obstacle> {
-    let mut reader = Reader::new(run, key, frames);
+    let mut reader = Reader::new(run, key, frames).leaving_out(from);
     let history = History::read(&mut reader).map_err(|error| {
         let reason = if error.is_newer() {
             ParkReason::Undecodable
@@ -401,6 +414,7 @@ pub(super) struct Begun {
     known: IdMap<StepId, Known>,
     mail: Vec<Mail>,
     past: Past,
+    checkpoint: Option<Box<(Checkpoint, u64)>>,
     next_letter: u64,
     last_time: Timestamp,
     phase: Phase,
@@ -419,6 +433,7 @@ impl Begun {
             known: IdMap::default(),
             mail: Vec::new(),
             past: Past::default(),
+            checkpoint: None,
             next_letter: 0,
             last_time: created_at,
             phase: Phase::Live,
@@ -445,6 +460,7 @@ impl Begun {
             mail,
             next_letter,
             past: history.past,
+            checkpoint: history.checkpoint,
             last_time: history.last_time,
             phase: Phase::Replaying,
             after_crash,
@@ -516,8 +532,8 @@ impl Begun {
                 .first()
                 .map_or(self.next_letter, |mail| mail.number),
         };
-        Ok(Driver::new(
-            core,
+        let mut driver = Driver::new(
+            core.clone(),
             workflow,
             writer,
             self.recorded,
@@ -526,7 +542,12 @@ impl Begun {
             started.parent,
             registered.changes,
             self.after_crash,
-        ))
+        );
+        if let Some((checkpoint, seq)) = self.checkpoint.as_deref() {
+            core.carried(checkpoint);
+            driver.enter_pass(checkpoint, *seq)?;
+        }
+        Ok(driver)
     }
 }
 

@@ -98,7 +98,7 @@ impl Drop for Taking<'_> {
 
 /// Writes the end of a run that nobody drives.
 async fn end_now(shared: &Arc<Shared>, run: RunId, reason: Box<str>) -> Result<End, EngineError> {
-    let Some(claim) = shared.store.claim(run).await? else {
+    let Some(claim) = shared.store.claim(run, 0).await? else {
         return Err(EngineError::UnknownRun(run));
     };
     if let RunState::Ended(_) = claim.header.state {

@@ -106,6 +106,7 @@ impl Draft {
             | Event::TimerSet(_)
             | Event::ChildStarted(_)
             | Event::RunClosing(_)
+            | Event::Checkpoint(_)
             | Event::StaleOutcomeDiscarded(_)
             | Event::RunReopened(_)
             | Event::PatchMarker(_)

@@ -17,10 +17,10 @@ use crate::store::{RunHeader, RunState};
 pub(crate) use chain::{AuditKey, Chain};
 pub(crate) use draft::{Draft, Effect, Source, StepCompletedParts, StepIntentParts};
 pub use record::{
-    AttemptFailed, CancelRequested, ChildFinished, ChildStarted, Closing, End, Event, Outcome,
-    Parent, PatchMarker, Record, RunAborted, RunCancelled, RunCompleted, RunFailed, RunForked,
-    RunRecovered, RunReopened, RunStarted, SignalReceived, StaleOutcomeDiscarded, StepCompleted,
-    StepIntent, TimerFired, TimerSet, UndoStep,
+    AttemptFailed, CancelRequested, CarriedChild, Checkpoint, ChildFinished, ChildStarted, Closing,
+    End, Event, Outcome, Parent, PatchMarker, Record, RunAborted, RunCancelled, RunCompleted,
+    RunFailed, RunForked, RunRecovered, RunReopened, RunStarted, SignalReceived,
+    StaleOutcomeDiscarded, StepCompleted, StepIntent, TimerFired, TimerSet, UndoStep,
 };
 
 /// Says which record of which run cannot be trusted or read, and why.
@@ -96,6 +96,7 @@ pub(crate) struct Reader<'a> {
     run: RunId,
     chain: Chain,
     frames: std::slice::Iter<'a, Bytes>,
+    left_out: Option<u64>,
 }
 
 impl<'a> Reader<'a> {
@@ -104,7 +105,15 @@ impl<'a> Reader<'a> {
             run,
             chain: Chain::new(run, key),
             frames: frames.iter(),
+            left_out: None,
         }
+    }
+
+    /// Reads frames of which those between the first one and the one of this sequence number are left out.
+    /// The link of that one is taken as it is.
+    pub(crate) fn leaving_out(mut self, until: u64) -> Self {
+        self.left_out = Some(until).filter(|until| *until > 1);
+        self
     }
 
     /// The chain as far as it was read, ready for the next record.
@@ -133,6 +142,11 @@ impl Iterator for Reader<'_> {
     type Item = Result<Record, JournalError>;
 
     fn next(&mut self) -> Option<Self::Item> {
+        if self.chain.next_seq() == 1
+            && let Some(until) = self.left_out.take()
+        {
+            self.chain.skip_to(until, self.frames.next()?);
+        }
         let frame = self.frames.next()?;
         Some(self.read(frame))
     }

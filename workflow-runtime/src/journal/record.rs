@@ -32,6 +32,7 @@ mod tag {
     pub(super) const PATCH_MARKER: u8 = 16;
     pub(super) const RUN_FORKED: u8 = 18;
     pub(super) const RUN_CLOSING: u8 = 13;
+    pub(super) const CHECKPOINT: u8 = 15;
     pub(super) const STALE_OUTCOME_DISCARDED: u8 = 17;
     pub(super) const RUN_COMPLETED: u8 = 20;
     pub(super) const RUN_FAILED: u8 = 21;
@@ -39,11 +40,7 @@ mod tag {
     pub(super) const RUN_CANCELLED: u8 = 23;
 
     /// Named here, written by later releases.
-    pub(super) const RESERVED: [(u8, &str); 3] = [
-        (14, "step abandoned"),
-        (15, "checkpoint"),
-        (24, "run continued"),
-    ];
+    pub(super) const RESERVED: [(u8, &str); 2] = [(14, "step abandoned"), (24, "run continued")];
 }
 
 /// The tag of a step's outcome, which is drafted from its parts (see `draft`).
@@ -91,6 +88,8 @@ pub enum Event {
     RunRecovered(RunRecovered),
     /// The run does not complete, and what was done is undone from here on.
     RunClosing(Closing),
+    /// The workflow begins anew with a state; nothing before it is replayed.
+    Checkpoint(Checkpoint),
     /// A recorded outcome was too old when a resumed run reached it.
     StaleOutcomeDiscarded(StaleOutcomeDiscarded),
     /// A failed run was taken up again.
@@ -346,6 +345,36 @@ pub struct RunFailed {
     pub failure: Outcome,
 }
 
+/// The workflow begins anew with a state; nothing before it is replayed.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Checkpoint {
+    /// How many checkpoints there are with this one. Part of the ids behind it.
+    pub pass: u64,
+    /// The workflow's arguments from here on, as a payload.
+    pub input: Bytes,
+    /// The workflow's time when it begins anew.
+    pub now: Timestamp,
+    /// Signals that were received and not taken, by name.
+    pub signals: Vec<(Box<str>, Vec<Bytes>)>,
+    /// Patches that were decided.
+    pub patches: Vec<(Box<str>, bool)>,
+    /// Children that have not ended.
+    pub children: Vec<CarriedChild>,
+    /// Tokens that the run holds.
+    pub tokens: Vec<Box<str>>,
+}
+
+/// A child that goes on across a checkpoint of its parent.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CarriedChild {
+    /// The call.
+    pub call: StepId,
+    /// The run.
+    pub child: RunId,
+    /// Whether it goes on when its parent is cancelled.
+    pub detached: bool,
+}
+
 /// The run does not complete, and what was done is undone from here on.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Closing {
@@ -463,6 +492,7 @@ impl Event {
                 (tag::STALE_OUTCOME_DISCARDED, codec::encode(fields))
             }
             Self::RunClosing(fields) => (tag::RUN_CLOSING, codec::encode(fields)),
+            Self::Checkpoint(fields) => (tag::CHECKPOINT, codec::encode(fields)),
             Self::RunReopened(fields) => (tag::RUN_REOPENED, codec::encode(fields)),
             Self::PatchMarker(fields) => (tag::PATCH_MARKER, codec::encode(fields)),
             Self::RunForked(fields) => (tag::RUN_FORKED, codec::encode(fields)),
@@ -514,6 +544,7 @@ impl Event {
                 fields,
                 Self::StaleOutcomeDiscarded,
             ),
+            tag::CHECKPOINT => read("checkpoint", fields, Self::Checkpoint),
             tag::RUN_CLOSING => read("run closing", fields, Self::RunClosing),
             tag::RUN_REOPENED => read("run reopened", fields, Self::RunReopened),
             tag::PATCH_MARKER => read("patch marker", fields, Self::PatchMarker),

@@ -121,6 +121,7 @@ impl fmt::Display for Event {
                 "♻ {:<16} {}  outcome {} was stale: again",
                 stale.name, stale.step, stale.discarded
             ),
+            Self::Checkpoint(checkpoint) => write!(f, "⟳ checkpoint {}", checkpoint.pass),
             Self::RunClosing(closing) => {
                 write!(f, "⇤ undoing {}", Count(closing.undo.len() as u64, "step"))
             }

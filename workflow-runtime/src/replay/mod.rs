@@ -17,8 +17,8 @@ use crate::digest::InputDigest;
 use crate::id_map::{IdMap, IdSet};
 use crate::ids::{CallKind, RunId, StepId};
 use crate::journal::{
-    CancelRequested, ChildFinished, ChildStarted, Closing, End, Event, Record, RunStarted,
-    SignalReceived, StepCompleted, StepIntent,
+    CancelRequested, Checkpoint, ChildFinished, ChildStarted, Closing, End, Event, Record,
+    RunStarted, SignalReceived, StepCompleted, StepIntent,
 };
 
 pub use fresh::{FreshFor, OnStale};
@@ -35,6 +35,8 @@ pub(crate) struct History {
     /// Steps that were about to run and have no outcome.
     pub(crate) intents: IdMap<StepId, Delivery>,
     pub(crate) past: Past,
+    /// Where the workflow began anew, if it did: nothing before that is in here.
+    pub(crate) checkpoint: Option<Box<(Checkpoint, u64)>>,
     pub(crate) last_time: Timestamp,
     pub(crate) end: Option<End>,
 }
@@ -138,6 +140,7 @@ impl History {
             known: IdMap::default(),
             intents: IdMap::default(),
             past: Past::default(),
+            checkpoint: None,
             last_time: time,
             end: None,
         };
@@ -208,6 +211,10 @@ impl History {
                 self.void(&reopened.voided);
                 return;
             }
+            Event::Checkpoint(checkpoint) => {
+                self.begin_anew(checkpoint, seq);
+                return;
+            }
             Event::PatchMarker(patch) => {
                 self.past.add_patch(patch.name);
                 return;
@@ -249,6 +256,18 @@ impl History {
         let shared = shared.collect();
         let last = self.deliveries.back().map(|delivery| delivery.seq);
         self.past.fork(origin, shared, last);
+    }
+
+    /// Forgets what came before a checkpoint, but for what it carries over.
+    fn begin_anew(&mut self, checkpoint: Checkpoint, seq: u64) {
+        self.deliveries.clear();
+        self.known.clear();
+        self.intents.clear();
+        self.past.begin_anew();
+        for (name, taken) in &checkpoint.patches {
+            self.past.decide_patch(name.clone(), *taken);
+        }
+        self.checkpoint = Some(Box::new((checkpoint, seq)));
     }
 
     /// Takes records out that no longer count. Attempts at what they were the outcomes of begin anew.

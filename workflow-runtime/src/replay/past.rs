@@ -98,6 +98,23 @@ impl Past {
         self.passed
     }
 
+    /// The workflow begins anew: no call of an earlier pass is made again.
+    pub(crate) fn begin_anew(&mut self) {
+        self.unmade = IdMap::default();
+        self.forks.clear();
+    }
+
+    /// The patches that were decided.
+    pub(crate) fn patches(&self) -> impl Iterator<Item = (&str, bool)> {
+        let patches = self.patches.iter();
+        patches.map(|(name, taken)| (&**name, *taken))
+    }
+
+    /// A checkpoint says how a patch was decided.
+    pub(super) fn decide_patch(&mut self, name: Box<str>, taken: bool) {
+        self.patches.insert(name, taken);
+    }
+
     /// A marker says that a patch was taken.
     pub(super) fn add_patch(&mut self, name: Box<str>) {
         self.patches.insert(name, true);

@@ -101,12 +101,13 @@ pub trait Store: Send + Sync + 'static {
         wake_at: Option<Timestamp>,
     ) -> BoxFuture<'_, StoreResult<Released>>;
 
-    /// Takes ownership of an unfinished run: a new epoch, its header, its whole journal and the
-    /// letters that wait for it. A sleeping run is awake from then on.
+    /// Takes ownership of an unfinished run: a new epoch, its header, its journal and the letters that wait
+    /// for it. A sleeping run is awake from then on. With `from` above 1, of the journal only the
+    /// first frame and those from that sequence number on.
     ///
     /// `None` if there is no such run. A run that has ended is returned with its header and
     /// journal too, and no further write to it is accepted.
-    fn claim(&self, run: RunId) -> BoxFuture<'_, StoreResult<Option<Claim>>>;
+    fn claim(&self, run: RunId, from: u64) -> BoxFuture<'_, StoreResult<Option<Claim>>>;
 
     /// Takes a failed run up again, with the frame that says so.
     ///

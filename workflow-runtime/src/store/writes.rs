@@ -58,7 +58,7 @@ pub struct Claim {
     pub epoch: Epoch,
     /// The run's header.
     pub header: RunHeader,
-    /// Its whole journal.
+    /// Its journal, as far as it was asked for.
     pub frames: Vec<Bytes>,
     /// The letters that wait for it, in order.
     pub mail: Vec<Mail>,

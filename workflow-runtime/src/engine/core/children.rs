@@ -14,7 +14,7 @@ use crate::engine::obstacle::Obstacle;
 use crate::engine::signal::wake_by_engine;
 use crate::engine::warnings::Warning;
 use crate::ids::{CallKind, RunId, StepId};
-use crate::journal::{CancelRequested, ChildStarted, Draft, End, Event};
+use crate::journal::{CancelRequested, CarriedChild, ChildStarted, Draft, End, Event};
 use crate::replay::{
     Asked, ChildMismatch, Known, Verdict, WaitingCall, compare_inputs, judge_child,
 };
@@ -87,6 +87,42 @@ impl Outside {
             child.cancel = CancelWanted::Asked;
             self.changes.post.push(cancel_of(child.run, reason));
         }
+    }
+
+    /// Leaves the children of a pass behind: their ends are delivered to nobody. Gives those that have not
+    /// ended.
+    pub(super) fn leave_children(&mut self) -> Vec<CarriedChild> {
+        self.children.retain(|_, child| !child.finished);
+        let mut left: Vec<_> = self
+            .children
+            .iter_mut()
+            .map(|(call, child)| {
+                child.dropped = true;
+                CarriedChild {
+                    call: *call,
+                    child: child.run,
+                    detached: child.detached,
+                }
+            })
+            .collect();
+        left.sort_by_key(|child| child.call);
+        left
+    }
+
+    /// Takes a child up that was started before a checkpoint.
+    pub(super) fn carry_child(&mut self, carried: &CarriedChild) {
+        let child = Child {
+            run: carried.child,
+            name: "a child of an earlier pass",
+            site: Location::caller(),
+            end: None,
+            waker: None,
+            detached: carried.detached,
+            finished: false,
+            dropped: true,
+            cancel: CancelWanted::No,
+        };
+        self.children.insert(carried.call, child);
     }
 
     pub(super) fn awaits_a_child(&self) -> bool {

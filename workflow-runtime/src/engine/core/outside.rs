@@ -18,7 +18,7 @@ use crate::engine::notes;
 use crate::engine::signal::wake_by_engine;
 use crate::id_map::IdMap;
 use crate::ids::StepId;
-use crate::journal::Event;
+use crate::journal::{Checkpoint, Event};
 use crate::payload::{PayloadError, Payloads};
 use crate::store::{Changes, Letter, NewRun, NoteChange};
 
@@ -66,6 +66,34 @@ impl Outside {
     pub(super) fn waits_for_something(&self) -> bool {
         let signal = self.signals.values().any(|one| !one.waiters.is_empty());
         signal || self.awaits_a_child()
+    }
+}
+
+impl Outside {
+    /// Writes down what carries over a checkpoint.
+    pub(super) fn carry(&mut self, checkpoint: &mut Checkpoint) {
+        self.signals
+            .retain(|_, signals| !signals.received.is_empty());
+        for (name, signals) in &self.signals {
+            let unread = signals.received.iter().cloned().collect();
+            checkpoint.signals.push((name.clone(), unread));
+        }
+        checkpoint.signals.sort_by(|a, b| a.0.cmp(&b.0)); // a table has no order of its own
+        checkpoint.children = self.leave_children();
+        checkpoint.tokens = self.tokens.iter().cloned().collect();
+        checkpoint.tokens.sort();
+    }
+
+    /// Takes up what a checkpoint carried over.
+    pub(super) fn take_carried(&mut self, checkpoint: &Checkpoint) {
+        for (name, unread) in &checkpoint.signals {
+            let signals = self.signals.entry(name.clone()).or_default();
+            signals.received.extend(unread.iter().cloned());
+        }
+        for child in &checkpoint.children {
+            self.carry_child(child);
+        }
+        self.tokens.extend(checkpoint.tokens.iter().cloned());
     }
 }
 

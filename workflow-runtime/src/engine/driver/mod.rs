@@ -8,6 +8,7 @@
 
 mod closing;
 mod mail;
+mod passes;
 mod permit;
 mod probe;
 mod replaying;
@@ -23,6 +24,8 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
+
+use bytes::Bytes;
 
 use self::closing::{Ending, WindingDown};
 use self::mail::Mailbox;
@@ -104,6 +107,10 @@ pub(crate) struct Driver {
     end: Option<End>,
     winding_down: Option<Box<WindingDown>>,
     ending: Option<Box<Ending>>,
+    /// The arguments with which the workflow begins anew.
+    next_pass: Option<Bytes>,
+    /// How often it began anew, and the record since which this pass goes on.
+    pass: (u64, u64),
     resting: Resting,
     /// Steps may have been in flight when the last process died.
     after_crash: bool,
@@ -112,6 +119,7 @@ pub(crate) struct Driver {
     permit: Permit,
     started: bool,
     warned_idle: bool,
+    warned_long: bool,
     warned_foreign: bool,
     /// When to look whether a woken body was polled.
     watch: Option<Deadline>,
@@ -172,12 +180,15 @@ impl Driver {
             end: None,
             winding_down: None,
             ending: None,
+            next_pass: None,
+            pass: (0, 0),
             resting: Resting::No,
             after_crash,
             probing: false,
             permit: Permit::Released,
             started: false,
             warned_idle: false,
+            warned_long: false,
             warned_foreign: false,
             watch: None,
         }
@@ -234,6 +245,11 @@ impl Driver {
         }
         match self.core.take_trouble() {
             None => None,
+            Some(Trouble::Checkpoint(input)) => {
+                self.drop_workflow();
+                self.next_pass = Some(input);
+                None
+            }
             Some(Trouble::Abort(aborted)) => {
                 self.drop_workflow();
                 self.end = Some(End::Aborted(aborted));
@@ -283,6 +299,7 @@ impl Driver {
             let commit = self.writer.append(&mut self.drafts, changes, sync);
             self.core.appended(commit.end, commit.durability);
             self.commits.push_back(commit);
+            self.note_length();
         }
     }
 
@@ -296,6 +313,9 @@ impl Driver {
         }
         if self.winding_down.is_some() {
             return self.wind_down();
+        }
+        if self.next_pass.is_some() {
+            return self.begin_next_pass();
         }
         match self.stage {
             Stage::Replaying => self.replay_next(),

@@ -24,7 +24,7 @@ impl Driver {
     }
 
     /// Nothing recorded is left that could be delivered: the run goes live, if all fits.
-    fn used_up(&mut self) -> Next {
+    pub(super) fn used_up(&mut self) -> Next {
         if let Some(exit) = self.uncalled_child(false) {
             return Next::Exit(exit);
         }

@@ -128,7 +128,7 @@ async fn expect_gone(store: &dyn Store, n: u64) {
         "run {n}"
     );
     assert_eq!(journal(store, n).await, Vec::<Bytes>::new());
-    assert!(store.claim(id(n)).await.expect("an answer").is_none());
+    assert!(store.claim(id(n), 0).await.expect("an answer").is_none());
     let prefix = NoteKey::of_run(id(n), &[]);
     let notes = store.notes(prefix, None, 10).await.expect("listed");
     assert_eq!(notes, Vec::new(), "notes of run {n}");
@@ -215,7 +215,11 @@ pub async fn a_deleted_id_can_be_used_again(harness: &dyn Harness) {
             store = reopened;
             assert_eq!(note(&*store, &own).await, Some(text), "of the new run");
         }
-        let claim = store.claim(id(1)).await.expect("claimed").expect("there");
+        let claim = store
+            .claim(id(1), 0)
+            .await
+            .expect("claimed")
+            .expect("there");
         let frames = 2 + round * 40;
         grow(&*store, 1, claim.epoch, 1..frames, 400).await;
         let last = ending(1, claim.epoch, frames, EndKind::Completed);

@@ -61,7 +61,11 @@ pub async fn letters_are_numbered_and_kept_until_taken(harness: &dyn Harness) {
     store.append(taking.clone()).await.expect("nothing more");
     assert_eq!(waiting(&*store, 1).await, mail(1, 2..3));
     post(&*store, 1, 3..4).await;
-    let claim = store.claim(id(1)).await.expect("claimed").expect("there");
+    let claim = store
+        .claim(id(1), 0)
+        .await
+        .expect("claimed")
+        .expect("there");
     assert_eq!(claim.mail, mail(1, 2..4));
     assert_eq!(claim.next_letter, 4);
     taking.epoch = claim.epoch;
@@ -78,7 +82,11 @@ pub async fn a_refused_append_takes_no_letters(harness: &dyn Harness) {
     let store = harness.fresh().await;
     let old = create(&*store, 1).await;
     post(&*store, 1, 0..2).await;
-    let claim = store.claim(id(1)).await.expect("claimed").expect("there");
+    let claim = store
+        .claim(id(1), 0)
+        .await
+        .expect("claimed")
+        .expect("there");
     let mut refused = append(1, old, 1, vec![frame(1, 1, 9)]);
     refused.taken = 2;
     assert!(store.append(refused.clone()).await.is_err(), "stale");
@@ -97,7 +105,11 @@ pub async fn letters_survive_restarts(harness: &dyn Harness) {
     for round in 1..5 {
         post(&*store, 1, next..next + 3).await;
         next += 3;
-        let claim = store.claim(id(1)).await.expect("claimed").expect("there");
+        let claim = store
+            .claim(id(1), 0)
+            .await
+            .expect("claimed")
+            .expect("there");
         assert_eq!(claim.mail, mail(1, taken..next));
         let seq = claim.frames.len() as u64;
         // Sometimes with a frame that is large enough to be tidied away.
@@ -117,7 +129,11 @@ pub async fn letters_survive_restarts(harness: &dyn Harness) {
         store = reopened;
         store.check().await.expect("sound");
         assert_eq!(waiting(&*store, 1).await, mail(1, taken..next), "{round}");
-        let claim = store.claim(id(1)).await.expect("claimed").expect("there");
+        let claim = store
+            .claim(id(1), 0)
+            .await
+            .expect("claimed")
+            .expect("there");
         assert_eq!(claim.next_letter, next);
         assert_eq!(waiting(&*store, 2).await, Vec::new());
     }
@@ -148,7 +164,11 @@ pub async fn letters_to_nobody_are_refused_or_dropped(harness: &dyn Harness) {
             assert_eq!(waiting(&*store, 2).await, Vec::new(), "as a whole");
         }
     }
-    let claim = store.claim(id(2)).await.expect("claimed").expect("there");
+    let claim = store
+        .claim(id(2), 0)
+        .await
+        .expect("claimed")
+        .expect("there");
     let mut telling = append(2, claim.epoch, 1, vec![frame(2, 1, 9)]);
     telling.changes = Some(Box::new(Changes {
         post: vec![letter(1, 2), letter(2, 0), letter(3, 0)],
@@ -196,7 +216,7 @@ pub async fn a_letter_makes_a_sleeping_run_due(harness: &dyn Harness) {
         store.check().await.expect("sound");
         // From here on it is on the disk that they sleep.
         for header in store.unfinished().await.expect("readable") {
-            let claim = store.claim(header.run).await.expect("claimed");
+            let claim = store.claim(header.run, 0).await.expect("claimed");
             let claim = claim.expect("there");
             store
                 .put_to_sleep(header.run, claim.epoch, None)
@@ -205,7 +225,11 @@ pub async fn a_letter_makes_a_sleeping_run_due(harness: &dyn Harness) {
         }
         tokio::time::sleep(std::time::Duration::from_millis(30)).await;
     }
-    let claim = store.claim(id(1)).await.expect("claimed").expect("there");
+    let claim = store
+        .claim(id(1), 0)
+        .await
+        .expect("claimed")
+        .expect("there");
     assert_eq!(claim.mail, mail(1, 0..3));
     assert_eq!(claim.header.state, RunState::Active);
     let asleep = store.asleep(None, 10).await.expect("listed");

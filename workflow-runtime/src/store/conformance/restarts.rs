@@ -25,7 +25,7 @@ pub async fn a_closed_store_answers_stopped(harness: &dyn Harness) {
             .append(append(1, epoch, 1, vec![frame(1, 1, 5)]))
             .await,
         store.park(id(1), epoch, None).await,
-        store.claim(id(1)).await.map(|_| ()),
+        store.claim(id(1), 0).await.map(|_| ()),
         store.unfinished().await.map(|_| ()),
         store.header(id(1)).await.map(|_| ()),
         store.frames(id(1), 0, 1).await.map(|_| ()),
@@ -88,7 +88,11 @@ async fn expect_furnished(store: &dyn Store) {
             assert_eq!(*found, frame(n, seq, len), "run {n}, record {seq}");
         }
     }
-    let claim = store.claim(id(1)).await.expect("claimed").expect("there");
+    let claim = store
+        .claim(id(1), 0)
+        .await
+        .expect("claimed")
+        .expect("there");
     let goes_on = append(1, claim.epoch, 7, vec![frame(1, 7, 300)]);
     store.append(goes_on).await.expect("the run goes on");
     let exists = store.create(new_run(3)).await.expect("an answer");
@@ -146,7 +150,11 @@ pub async fn parking_survives_restarts(harness: &dyn Harness) {
             store.append(last).await.expect("ended");
         }
         // Parked long ago and changed just now: the change is what counts.
-        let claim = store.claim(id(3)).await.expect("claimed").expect("there");
+        let claim = store
+            .claim(id(3), 0)
+            .await
+            .expect("claimed")
+            .expect("there");
         let last = (round != 2).then(|| parking("just now"));
         store
             .park(id(3), claim.epoch, last.clone())
@@ -179,7 +187,11 @@ pub async fn an_ended_run_stays_ended_after_a_restart(harness: &dyn Harness) {
             state(&*store, 1).await,
             RunState::Ended(end(EndKind::Failed))
         );
-        let claim = store.claim(id(1)).await.expect("readable").expect("there");
+        let claim = store
+            .claim(id(1), 0)
+            .await
+            .expect("readable")
+            .expect("there");
         let refused = store
             .append(append(1, claim.epoch, 2, vec![frame(1, 2, 5)]))
             .await;
@@ -208,7 +220,11 @@ pub async fn a_long_journal_survives_restarts_while_it_grows(harness: &dyn Harne
         };
         store = reopened;
         store.check().await.expect("sound");
-        let claim = store.claim(id(1)).await.expect("claimed").expect("there");
+        let claim = store
+            .claim(id(1), 0)
+            .await
+            .expect("claimed")
+            .expect("there");
         epoch = claim.epoch;
         assert_eq!(claim.frames.len() as u64, from + ROUND);
         for (seq, found) in (1..).zip(&claim.frames[1..]) {
@@ -236,7 +252,7 @@ pub async fn finished_runs_around_a_long_one_survive_restarts(harness: &dyn Harn
         store = reopened;
         store.check().await.expect("sound");
         epoch = store
-            .claim(id(0))
+            .claim(id(0), 0)
             .await
             .expect("claimed")
             .expect("there")

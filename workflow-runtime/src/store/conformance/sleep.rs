@@ -61,7 +61,11 @@ pub async fn a_sleeping_run_is_found_and_woken(harness: &dyn Harness) {
         assert!(matches!(exists, Creation::Exists(_)));
         tokio::time::sleep(std::time::Duration::from_millis(1)).await;
     }
-    let claim = store.claim(id(1)).await.expect("claimed").expect("there");
+    let claim = store
+        .claim(id(1), 0)
+        .await
+        .expect("claimed")
+        .expect("there");
     assert_eq!(claim.header.state, RunState::Active);
     assert_eq!(claim.frames.len(), 5);
     assert_eq!(unfinished(&*store).await, vec![id(1), id(2)]);
@@ -95,7 +99,11 @@ pub async fn no_epoch_is_given_twice_over_sleep(harness: &dyn Harness) {
         if round % 3 == 0 {
             tokio::time::sleep(std::time::Duration::from_millis(30)).await;
         }
-        let claim = store.claim(id(1)).await.expect("claimed").expect("there");
+        let claim = store
+            .claim(id(1), 0)
+            .await
+            .expect("claimed")
+            .expect("there");
         assert!(seen.iter().all(|old| *old < claim.epoch));
         epoch = claim.epoch;
         seen.push(epoch);
@@ -118,7 +126,11 @@ pub async fn a_run_with_letters_stays_awake(harness: &dyn Harness) {
     store.append(taking).await.expect("owned as before");
     put_to_sleep(&*store, 1, epoch, None).await;
     post(&*store, 1, 1..2).await;
-    let claim = store.claim(id(1)).await.expect("claimed").expect("there");
+    let claim = store
+        .claim(id(1), 0)
+        .await
+        .expect("claimed")
+        .expect("there");
     assert_eq!((claim.mail.len(), claim.next_letter), (1, 2));
 }
 
@@ -126,7 +138,11 @@ pub async fn a_run_with_letters_stays_awake(harness: &dyn Harness) {
 pub async fn a_stale_owner_puts_nobody_to_sleep(harness: &dyn Harness) {
     let store = harness.fresh().await;
     let old = create(&*store, 1).await;
-    let claim = store.claim(id(1)).await.expect("claimed").expect("there");
+    let claim = store
+        .claim(id(1), 0)
+        .await
+        .expect("claimed")
+        .expect("there");
     let refused = store.put_to_sleep(id(1), old, None).await;
     assert!(
         matches!(refused, Err(StoreError::StaleEpoch { .. })),
@@ -202,7 +218,11 @@ pub async fn waking_survives_restarts(harness: &dyn Harness) {
     }
     for round in 0..6u64 {
         for n in 0..4 {
-            let claim = store.claim(id(n)).await.expect("claimed").expect("there");
+            let claim = store
+                .claim(id(n), 0)
+                .await
+                .expect("claimed")
+                .expect("there");
             let seq = claim.frames.len() as u64;
             assert_eq!(seq, round + 1, "run {n}");
             let len = if n == 3 { 5_000 } else { 60 };
@@ -213,9 +233,17 @@ pub async fn waking_survives_restarts(harness: &dyn Harness) {
             tokio::time::sleep(std::time::Duration::from_millis(60)).await;
         }
         // Two are awake when the process dies: one of them did nothing yet.
-        let claim = store.claim(id(0)).await.expect("claimed").expect("there");
+        let claim = store
+            .claim(id(0), 0)
+            .await
+            .expect("claimed")
+            .expect("there");
         drop(claim);
-        store.claim(id(1)).await.expect("claimed").expect("there");
+        store
+            .claim(id(1), 0)
+            .await
+            .expect("claimed")
+            .expect("there");
         let Some(reopened) = harness.again(store).await else {
             return;
         };
@@ -261,7 +289,11 @@ pub async fn a_run_can_be_created_asleep(harness: &dyn Harness) {
         };
         store = reopened;
     }
-    let claim = store.claim(id(1)).await.expect("claimed").expect("there");
+    let claim = store
+        .claim(id(1), 0)
+        .await
+        .expect("claimed")
+        .expect("there");
     assert_eq!(claim.frames, vec![frame(1, 0, 40)]);
     grow(&*store, 1, claim.epoch, 1..3, 9).await;
     assert_eq!(unfinished(&*store).await, vec![id(1)]);

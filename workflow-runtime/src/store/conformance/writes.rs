@@ -160,7 +160,11 @@ pub async fn a_dropped_append_still_counts(harness: &dyn Harness) {
 pub async fn a_stale_epoch_writes_nothing(harness: &dyn Harness) {
     let store = harness.fresh().await;
     let old = create(&*store, 1).await;
-    let claim = store.claim(id(1)).await.expect("claimed").expect("there");
+    let claim = store
+        .claim(id(1), 0)
+        .await
+        .expect("claimed")
+        .expect("there");
     let stale = store.append(append(1, old, 1, vec![frame(1, 1, 5)])).await;
     assert!(
         matches!(stale, Err(StoreError::StaleEpoch { run }) if run == id(1)),
@@ -202,7 +206,11 @@ pub async fn an_ended_run_takes_no_write(harness: &dyn Harness) {
     let behind = store.append(append(1, epoch, 2, vec![frame(1, 2, 5)]));
     last.await.expect("ended");
     assert!(matches!(behind.await, Err(StoreError::Ended { run }) if run == id(1)));
-    let claim = store.claim(id(1)).await.expect("readable").expect("there");
+    let claim = store
+        .claim(id(1), 0)
+        .await
+        .expect("readable")
+        .expect("there");
     for epoch in [epoch, claim.epoch] {
         let refused = store
             .append(append(1, epoch, 2, vec![frame(1, 2, 5)]))
@@ -233,7 +241,11 @@ pub async fn an_ended_run_can_be_read_and_claimed(harness: &dyn Harness) {
         .append(ending(1, epoch, 4, EndKind::Aborted))
         .await
         .expect("ended");
-    let claim = store.claim(id(1)).await.expect("readable").expect("there");
+    let claim = store
+        .claim(id(1), 0)
+        .await
+        .expect("readable")
+        .expect("there");
     assert_eq!(claim.header.state, RunState::Ended(end(EndKind::Aborted)));
     assert_eq!(claim.frames, journal(&*store, 1).await);
     assert_eq!(claim.frames.len(), 5);

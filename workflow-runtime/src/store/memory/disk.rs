@@ -413,13 +413,13 @@ impl Table {
     }
 
     /// Hands a run to a new owner.
-    pub(super) fn claim(&mut self, run: RunId) -> Option<Claim> {
+    pub(super) fn claim(&mut self, run: RunId, from: u64) -> Option<Claim> {
         let run = self.runs.get_mut(&run)?;
         run.epoch = run.epoch.next();
         Some(Claim {
             epoch: run.epoch,
             header: run.header.clone(),
-            frames: run.frames.clone(),
+            frames: frames_from(&run.frames, from),
             mail: run.mail.clone(),
             next_letter: run.next_letter,
         })
@@ -461,4 +461,11 @@ impl Table {
             RunOrder::OldestFirst => matching(&mut { oldest_first }),
         }
     }
+}
+
+/// The first frame, and those from a sequence number on.
+fn frames_from(frames: &[Bytes], from: u64) -> Vec<Bytes> {
+    let skipped = usize::try_from(from).unwrap_or(usize::MAX).max(1);
+    let first = frames.iter().take(1);
+    first.chain(frames.iter().skip(skipped)).cloned().collect()
 }

@@ -300,7 +300,7 @@ impl Store for MemoryStore {
         }
     }
 
-    fn claim(&self, run: RunId) -> BoxFuture<'_, StoreResult<Option<Claim>>> {
+    fn claim(&self, run: RunId, from: u64) -> BoxFuture<'_, StoreResult<Option<Claim>>> {
         let mut inner = self.lock();
         if let Some(refusal) = inner.refusal() {
             return refusal.answer();
@@ -309,7 +309,7 @@ impl Store for MemoryStore {
             // Not a write of the caller's: no fault is planned for it.
             inner.record(Write::Wake(run));
         }
-        let claim = inner.table.claim(run);
+        let claim = inner.table.claim(run, from);
         self.after_held(&inner, claim)
     }
 

@@ -167,7 +167,7 @@ fn held_acknowledgements_come_when_they_are_released() {
     let mut context = Context::from_waker(Waker::noop());
     assert!(first.as_mut().poll(&mut context).is_pending());
     let run = RunId::from_bytes([1; 16]);
-    assert!(poll_once(store.claim(run)).is_pending());
+    assert!(poll_once(store.claim(run, 0)).is_pending());
     store.release();
     assert!(matches!(
         first.as_mut().poll(&mut context),

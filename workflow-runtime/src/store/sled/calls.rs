@@ -170,7 +170,7 @@ impl Store for SledStore {
         self.ask_owned(run, fits, accept, |reply| Op::Park(run, parking, reply))
     }
 
-    fn claim(&self, run: RunId) -> BoxFuture<'_, StoreResult<Option<Claim>>> {
+    fn claim(&self, run: RunId, from: u64) -> BoxFuture<'_, StoreResult<Option<Claim>>> {
         let mut state = self.shared.lock();
         if let Err(error) = state.open() {
             return Box::pin(ready(Err(error)));
@@ -194,8 +194,15 @@ impl Store for SledStore {
             };
             self.offload(move |shared| {
                 shared.read(|database| {
-                    let found = view::journal(shared, database, run, 0, usize::MAX)?;
-                    Ok(found.map(|(found, frames)| Claim {
+                    let found = view::journal(shared, database, run, from, usize::MAX)?;
+                    let Some((found, mut frames)) = found else {
+                        return Ok(None);
+                    };
+                    if from > 0 {
+                        let first = view::journal(shared, database, run, 0, 1)?;
+                        frames.splice(0..0, first.into_iter().flat_map(|(_, first)| first));
+                    }
+                    Ok(Some(Claim {
                         epoch,
                         header: found.header,
                         frames,

@@ -49,7 +49,7 @@ async fn put_to_sleep(store: &SledStore, n: u64, epoch: Epoch) {
 }
 
 async fn claim(store: &SledStore, n: u64) -> Epoch {
-    let claim = store.claim(header(n).run).await.expect("claimed");
+    let claim = store.claim(header(n).run, 0).await.expect("claimed");
     claim.expect("there").epoch
 }
 

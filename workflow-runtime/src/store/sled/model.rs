@@ -124,7 +124,7 @@ impl Pair {
     async fn claim(&mut self, run: RunId, seed: u64) {
         let mut answers = [String::new(), String::new()];
         for (which, answer) in answers.iter_mut().enumerate() {
-            let claim = self.stores[which].claim(run).await;
+            let claim = self.stores[which].claim(run, 0).await;
             if let Ok(Some(claim)) = &claim {
                 let old = self.owners[which].insert(run, claim.epoch);
                 let ended = claim.header.end().is_some();
@@ -346,7 +346,7 @@ async fn run(seed: u64, calls: u64) {
                     matches!(other.state, RunState::Asleep { .. }),
                     "seed {seed}"
                 );
-                memory.claim(header.run).await.expect("claimed");
+                memory.claim(header.run, 0).await.expect("claimed");
             }
         }
         let pair = Pair {

@@ -28,7 +28,7 @@ async fn own(store: Arc<SledStore>, n: u64) {
     let mut frames = 1;
     let mut received = 0;
     while received < LETTERS {
-        let claim = store.claim(run).await.expect("claimed").expect("there");
+        let claim = store.claim(run, 0).await.expect("claimed").expect("there");
         assert_eq!(claim.frames.len() as u64, frames, "run {n}");
         for mail in &claim.mail {
             assert_eq!(mail.number, received, "run {n}");

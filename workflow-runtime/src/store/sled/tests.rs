@@ -243,7 +243,7 @@ async fn sled_never_spills_pages_into_files() {
 async fn a_write_that_is_too_large_is_refused_and_the_store_goes_on() {
     let closed = Closed::new().await;
     let store = closed.open().expect("it opens");
-    let claim = store.claim(header(2).run).await.expect("claimed");
+    let claim = store.claim(header(2).run, 0).await.expect("claimed");
     let mut large = append(2, 4, super::MAX_APPEND_BYTES + 1);
     large.epoch = claim.expect("there").epoch;
     let refused = store.append(large.clone()).await;
@@ -265,7 +265,7 @@ async fn a_dropped_store_can_be_opened_again_at_once() {
     let closed = Closed::new().await;
     for _ in 0..30 {
         let store = closed.open().expect("the directory was released");
-        let claim = store.claim(header(2).run).await.expect("claimed");
+        let claim = store.claim(header(2).run, 0).await.expect("claimed");
         let claim = claim.expect("there");
         let next = claim.frames.len() as u64;
         let mut one = append(2, next, 50);
