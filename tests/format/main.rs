@@ -5,6 +5,7 @@
 //! derivation or format gets a new version and new fixtures beside the old ones.
 
 mod changed;
+mod closing;
 mod ids;
 mod journal;
 mod options;
