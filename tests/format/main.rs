@@ -8,6 +8,7 @@ mod changed;
 mod closing;
 mod ids;
 mod journal;
+mod listed;
 mod options;
 mod story;
 mod talk;

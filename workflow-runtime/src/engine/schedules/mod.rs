@@ -62,14 +62,13 @@ pub enum CatchUp {
 
 /// Says why a policy cannot be kept, if it cannot.
 ///
-/// The seam for the cancellation of runs: with it, this lets [`Overlap::CancelPrevious`] pass, and `serve`
-/// cancels the previous run where it starts a tick.
+/// The seam for [`Overlap::CancelPrevious`]: it passes here once `serve` cancels the previous run where it
+/// starts a tick.
 fn supported(overlap: Overlap) -> Result<(), String> {
     match overlap {
         Overlap::Skip | Overlap::Allow | Overlap::BufferOne => Ok(()),
         Overlap::CancelPrevious => Err(
-            "`Overlap::CancelPrevious` needs the cancellation of runs, which this release does \
-             not have: use `Skip`, `Allow` or `BufferOne`"
+            "`Overlap::CancelPrevious` is not there yet: use `Skip`, `Allow` or `BufferOne`"
                 .to_owned(),
         ),
     }
