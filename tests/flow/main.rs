@@ -1,4 +1,5 @@
-//! What workflows do while they run: steps, races, retries, timers, misuse.
+//! What workflows do from their start to their end: steps and their options, races, retries, timers, signals,
+//! children, undoing, sleep; what starts them (schedules, queues) and deletes them; changed code; misuse.
 
 mod asked_again;
 mod at_most_once;

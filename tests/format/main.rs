@@ -5,8 +5,10 @@
 //! derivation or format gets a new version and new fixtures beside the old ones.
 
 mod changed;
+mod closing;
 mod ids;
 mod journal;
+mod listed;
 mod options;
 mod story;
 mod talk;

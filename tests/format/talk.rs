@@ -1,6 +1,6 @@
 //! The workflows whose journals are the fixtures of talking. Their lines are in the journals: add nothing above.
 
-use workflow_runtime::{Error, Result, hook, start_child, wait_for, workflow};
+use workflow_runtime::{Error, Result, hook, publish, start_child, wait_for, workflow};
 
 #[workflow(name = "format child")]
 pub(super) async fn child(weight: u32) -> Result<u32> {
@@ -39,4 +39,12 @@ pub(super) async fn endless() -> Result<u32> {
 #[workflow(name = "format parked")]
 pub(super) async fn parked() -> Result<()> {
     panic!("on purpose")
+}
+
+#[workflow(name = "format notes")]
+pub(super) async fn notes() -> Result<()> {
+    let _callback = hook::<u32>("callback-8").await?;
+    publish("progress", &3);
+    wait_for::<()>("seen").await?;
+    wait_for::<()>("never").await
 }

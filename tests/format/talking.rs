@@ -5,13 +5,13 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use workflow_runtime::journal::Journal;
-use workflow_runtime::store::Store;
 use workflow_runtime::store::memory::MemoryStore;
+use workflow_runtime::store::{NoteKey, Store};
 use workflow_runtime::{Engine, EngineError, RunHandle, RunId, RunStatus, StepId};
 use workflow_tests::frames;
 
 use super::journal::{load, show, timeless};
-use super::talk::{child, endless, parked, talk, waiting};
+use super::talk::{child, endless, notes, parked, talk, waiting};
 
 async fn open(store: &MemoryStore) -> Engine {
     Engine::builder()
@@ -21,6 +21,7 @@ async fn open(store: &MemoryStore) -> Engine {
         .register::<waiting>()
         .register::<endless>()
         .register::<parked>()
+        .register::<notes>()
         .open_with(store.clone())
         .await
         .expect("opens")
@@ -120,6 +121,39 @@ async fn a_letter_is_a_records_tag_and_fields_without_its_time() {
         b"\x0a\x04late<time>",
     ];
     assert_eq!(timeless, expected);
+}
+
+#[tokio::test]
+async fn notes_of_runs_that_talk_are_what_the_documentation_says() {
+    let store = MemoryStore::new();
+    let engine = open(&store).await;
+    let run = engine.start(notes()).key("story").await.expect("starts");
+    run.signal("seen", &()).key("once").await.expect("sends");
+    let progress = run.watch::<u32>("progress").changed().await;
+    assert_eq!(progress.expect("reads"), Some(3));
+    let id = run.id();
+    let mut own_key = vec![0];
+    for byte in id.as_bytes() {
+        own_key.push(*byte);
+        if *byte == 0 {
+            own_key.push(0xff);
+        }
+    }
+    own_key.extend([0, 1]);
+    let own = |parts: &[u8]| [&own_key, parts].concat();
+    let expected: [(Vec<u8>, &[u8]); 3] = [
+        (own(b"published\x00\x01progress\x00\x01"), b"\x03"),
+        (own(b"signal\x00\x01seen\x00\x01once\x00\x01"), b""),
+        (
+            b"\x01fixtures\x00\x01callback-8\x00\x01".to_vec(),
+            id.as_bytes(),
+        ),
+    ];
+    for (key, value) in expected {
+        let found = store.note(NoteKey::from_bytes(key.clone().into())).await;
+        let found = found.expect("reads");
+        assert_eq!(found.as_deref(), Some(value), "{}", key.escape_ascii());
+    }
 }
 
 /// BLAKE3 in derive-key mode over fields that are each prefixed with their length.

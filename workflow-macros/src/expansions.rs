@@ -69,6 +69,14 @@ fn resources_are_fetched_by_each_attempt() {
 }
 
 #[test]
+fn an_undo_is_given_what_its_step_was_given_and_gave() {
+    assert_snapshot!(step(
+        "undo = refunds::refund",
+        "async fn charge(#[resource] payments: &Payments, customer: &str, cents: u64) -> Result<Receipt> { payments.charge(customer, cents).await }",
+    ));
+}
+
+#[test]
 fn a_blocking_step_runs_on_the_blocking_pool() {
     assert_snapshot!(step(
         r#"blocking, crate = "::wf""#,

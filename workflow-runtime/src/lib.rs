@@ -41,7 +41,7 @@
 //! # What things are
 //!
 //! - A **run** is one execution of one workflow with one input. It has an id (derived from its key, or
-//!   random) and a journal, and ends exactly once.
+//!   random) and a journal, and ends once; only one that failed can be [taken up again](Engine::retry).
 //! - A **step** is one call of a `#[step]` function in one run. Its id is derived from the run, from where
 //!   in the workflow's structure the call stands, and from its name; never from input, time or
 //!   attempt. It is claimed when the call is made. Its outcome is recorded once.

@@ -11,7 +11,7 @@ use bytes::Bytes;
 use tokio::sync::oneshot;
 
 use super::core::{Phase, RunCore};
-use super::driver::{Driver, Exit};
+use super::driver::{Driver, Exit, Inherited};
 use super::obstacle::Obstacle;
 use super::prepared::Prepared;
 use super::progress::Progress;
@@ -536,12 +536,15 @@ impl Begun {
             core.clone(),
             workflow,
             writer,
-            self.recorded,
-            self.intents,
-            (self.mail, self.next_letter),
-            started.parent,
             registered.changes,
-            self.after_crash,
+            Inherited {
+                recorded: self.recorded,
+                intents: self.intents,
+                mail: self.mail,
+                next_letter: self.next_letter,
+                parent: started.parent,
+                after_crash: self.after_crash,
+            },
         );
         if let Some((checkpoint, seq)) = self.checkpoint.as_deref() {
             core.carried(checkpoint);

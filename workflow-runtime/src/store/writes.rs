@@ -9,7 +9,8 @@ use crate::ids::RunId;
 /// A run to be created.
 #[derive(Debug, Clone)]
 pub struct NewRun {
-    /// Its header. The state is [`RunState::Active`](super::RunState::Active), or [`RunState::Asleep`](super::RunState::Asleep) if nobody is to drive
+    /// Its header. The state is [`RunState::Active`](super::RunState::Active), or
+    /// [`RunState::Asleep`](super::RunState::Asleep) if nobody is to drive
     /// it yet.
     pub header: RunHeader,
     /// Its first frame.
@@ -20,7 +21,7 @@ pub struct NewRun {
     pub durability: Durability,
 }
 
-/// What [`Store::create`] found.
+/// What [`Store::create`](super::Store::create) found.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Creation {
     /// The run was created and is owned under this epoch.

@@ -79,6 +79,22 @@ enum Stage {
     Ending,
 }
 
+/// What a run comes with when a driver takes it up.
+pub(crate) struct Inherited {
+    /// Recorded outcomes, in order.
+    pub(crate) recorded: VecDeque<Delivery>,
+    /// Steps that were about to run and have no outcome.
+    pub(crate) intents: IdMap<StepId, Delivery>,
+    /// Letters that are not in the journal yet.
+    pub(crate) mail: Vec<Mail>,
+    /// The number that the next letter will have.
+    pub(crate) next_letter: u64,
+    /// The call that the run is the child of.
+    pub(crate) parent: Option<Parent>,
+    /// Steps may have been in flight when the last process died.
+    pub(crate) after_crash: bool,
+}
+
 /// Drives one run until it ends or cannot go on.
 pub(crate) struct Driver {
     core: Arc<RunCore>,
@@ -138,13 +154,17 @@ impl Driver {
         core: Arc<RunCore>,
         workflow: WorkflowFuture,
         writer: Writer,
-        recorded: VecDeque<Delivery>,
-        intents: IdMap<StepId, Delivery>,
-        (mail, next_letter): (Vec<Mail>, u64),
-        parent: Option<Parent>,
         changes: CodeChanges,
-        after_crash: bool,
+        inherited: Inherited,
     ) -> Self {
+        let Inherited {
+            recorded,
+            intents,
+            mail,
+            next_letter,
+            parent,
+            after_crash,
+        } = inherited;
         let root = Scope::root(core.clone());
         let stage = if core.is_replaying() {
             Stage::Replaying

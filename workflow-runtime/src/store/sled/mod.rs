@@ -113,7 +113,7 @@ impl SledOptions {
 
 /// A store in a directory on a local disk.
 ///
-/// One process at a time. Dropping it releases the directory; [`Store::close`] also marks
+/// One process at a time. Dropping it releases the directory; [`Store::close`](super::Store::close) also marks
 /// it as cleanly stopped.
 #[derive(Debug)]
 pub struct SledStore {
