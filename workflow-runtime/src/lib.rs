@@ -94,9 +94,9 @@ pub use context::{
 pub use determinism::{Random, now, random, uuid};
 pub use digest::Digest;
 pub use engine::{
-    Cancel, Engine, EngineBuilder, EngineError, ParseCursorError, RunCursor, RunError, RunHandle,
-    RunStatus, Runs, RunsPage, SendSignal, Sent, Shutdown, Start, Terminate, Verification, Warning,
-    Watch,
+    Cancel, Engine, EngineBuilder, EngineError, ParseCursorError, Paused, RunCursor, RunError,
+    RunHandle, RunStatus, Runs, RunsPage, SendSignal, Sent, Shutdown, Start, Terminate,
+    Verification, Warning, Watch,
 };
 pub use error::{Error, Result, ResultExt};
 pub use ids::{ParseIdError, RunId, StepId};

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use tokio::sync::{Notify, Semaphore};
 
+use super::pause::{self, Pauses};
 use super::registry::Registry;
 use super::resources::Resources;
 use super::sleepers::{self, Sleepers};
@@ -244,6 +245,7 @@ impl EngineBuilder {
             warnings: Warnings::default(),
             active: Arc::new(Semaphore::new(self.max_active.min(Semaphore::MAX_PERMITS))),
             registry: self.registry,
+            pauses: Pauses::default(),
             namespace: self.namespace,
             audit_key: self.audit_key,
             engine: OnceLock::new(),
@@ -257,8 +259,10 @@ impl EngineBuilder {
             published: Notify::new(),
             sleepers: Sleepers::default(),
             claiming: Semaphore::new(CLAIMS_AT_ONCE),
+            marks: Arc::default(),
         });
         let _ = shared.services.engine.set(Arc::downgrade(&shared));
+        pause::read(&shared).await?;
         task::resume_all(&shared).await?;
         sleepers::start(&shared);
         Ok(Engine {

@@ -83,6 +83,9 @@ pub enum EngineError {
     /// There is no such run.
     #[error("there is no {0} in this store")]
     UnknownRun(RunId),
+    /// There is no such workflow.
+    #[error("no version of a workflow `{0}` is registered with this engine")]
+    UnknownWorkflow(String),
     /// The run has ended.
     #[error("{0} has ended")]
     Ended(RunId),

@@ -261,7 +261,7 @@ impl<W: Workflow> RunHandle<W> {
     }
 }
 
-async fn header(shared: &Shared, run: RunId) -> Result<RunHeader, EngineError> {
+pub(super) async fn header(shared: &Shared, run: RunId) -> Result<RunHeader, EngineError> {
     shared
         .store
         .header(run)

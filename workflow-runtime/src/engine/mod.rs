@@ -3,7 +3,7 @@
 //! The files in the order a run goes through them: `builder` opens an engine, `start` begins a run,
 //! `task` claims, replays and drives it, `driver` holds the loop, `core` is what driver and calls
 //! share, `writer` appends to the journal; `handle` waits for the end, `inspect` reads. Around
-//! them: `registry`, `resources`, `timers`, `signal`, `warnings`, `shutdown`.
+//! them: `registry`, `resources`, `timers`, `signal`, `warnings`, `shutdown`, `pause`, `poison`.
 
 mod builder;
 pub(crate) mod core;
@@ -12,7 +12,10 @@ mod error;
 mod handle;
 mod inspect;
 mod letters;
+mod notes;
 pub(crate) mod obstacle;
+mod pause;
+mod poison;
 mod progress;
 mod published;
 mod registry;
@@ -21,6 +24,7 @@ mod shutdown;
 pub(crate) mod signal;
 mod sleepers;
 pub(crate) mod start;
+mod taking;
 mod task;
 mod terminate;
 pub(crate) mod timers;
@@ -49,6 +53,7 @@ pub use error::{EngineError, RunError};
 pub use handle::{RunHandle, RunStatus};
 pub use inspect::{ParseCursorError, RunCursor, Runs, RunsPage, Verification};
 pub use letters::{Cancel, SendSignal, Sent};
+pub use pause::Paused;
 pub use published::Watch;
 pub use shutdown::Shutdown;
 pub use start::Start;
@@ -113,6 +118,8 @@ pub(crate) struct Shared {
     /// The right to read a run's journal, for a limited number at a time: timers that are due
     /// together must not fill the memory together.
     claiming: Semaphore,
+    /// Runs that were driven when the process died.
+    marks: Arc<poison::Marks>,
 }
 
 /// What calls and drivers need while a run goes on.
@@ -125,6 +132,8 @@ pub(crate) struct Services {
     /// The right to be active, for a limited number of runs at a time.
     pub(crate) active: Arc<Semaphore>,
     pub(crate) registry: registry::Registry,
+    /// Workflows whose steps do not begin.
+    pub(crate) pauses: pause::Pauses,
     pub(crate) namespace: Arc<str>,
     pub(crate) audit_key: Option<AuditKey>,
     /// The engine that these belong to.
@@ -158,6 +167,8 @@ pub(crate) struct RunEntry {
     mail: AtomicBool,
     /// Somebody else has taken the run over: what becomes of this task says nothing about it.
     superseded: AtomicBool,
+    /// The run is to be parked as soon as nothing of it is in flight.
+    pausing: AtomicBool,
     core: Mutex<Option<Arc<RunCore>>>,
     task: Mutex<Option<AbortHandle>>,
 }
@@ -168,6 +179,7 @@ impl RunEntry {
             progress: Tracker::new(progress),
             mail: AtomicBool::new(false),
             superseded: AtomicBool::new(false),
+            pausing: AtomicBool::new(false),
             core: Mutex::new(None),
             task: Mutex::new(None),
         })
@@ -177,6 +189,9 @@ impl RunEntry {
         let mut slot = self.core.lock().unwrap_or_else(PoisonError::into_inner);
         if self.mail.swap(false, Ordering::AcqRel) {
             core.signal.mail_arrived(); // it may have come after the mailbox was read
+        }
+        if self.pausing.load(Ordering::Acquire) {
+            core.set_phase(Phase::Pausing);
         }
         *slot = Some(core);
     }
@@ -198,7 +213,29 @@ impl RunEntry {
     }
 
     fn set_task(&self, task: AbortHandle) {
-        *self.task.lock().unwrap_or_else(PoisonError::into_inner) = Some(task);
+        let mut slot = self.task.lock().unwrap_or_else(PoisonError::into_inner);
+        // Somebody may have come to stop it before it was here; a start is let finish.
+        let creating = |p: &Progress| matches!(p, Progress::Creating);
+        if self.superseded.load(Ordering::Acquire) && !self.progress.is(creating) {
+            task.abort();
+        }
+        *slot = Some(task);
+    }
+
+    /// Has the run parked once what it began has finished. `false`: none of its code runs yet, and
+    /// none will.
+    fn begin_pausing(&self) -> bool {
+        let core = self.core.lock().unwrap_or_else(PoisonError::into_inner);
+        self.pausing.store(true, Ordering::Release);
+        if let Some(core) = &*core {
+            core.set_phase(Phase::Pausing);
+            core.signal.nudge();
+        }
+        core.is_some()
+    }
+
+    fn is_pausing(&self) -> bool {
+        self.pausing.load(Ordering::Acquire)
     }
 
     /// Has the run finish what it began and begin nothing more.
@@ -259,7 +296,16 @@ impl Shared {
         entry: &Arc<RunEntry>,
         wake_at: Option<Timestamp>,
     ) {
+        let core = entry
+            .core
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .take();
+        let mail = core.is_some_and(|core| core.signal.take_mail());
+        let mut runs = self.runs();
+        // Under the lock: whoever takes the run over says so there.
         if entry.superseded.load(Ordering::Acquire) || self.is_closing() {
+            drop(runs);
             self.leave(
                 run,
                 entry,
@@ -267,24 +313,17 @@ impl Shared {
             );
             return;
         }
-        let core = entry
-            .core
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .take();
-        let mail = core.is_some_and(|core| core.signal.take_mail());
         *entry.task.lock().unwrap_or_else(PoisonError::into_inner) = None;
-        let missed_mail = {
-            let mut runs = self.runs();
-            if runs
-                .get(&run)
-                .is_some_and(|known| Arc::ptr_eq(known, entry))
-            {
-                runs.remove(&run);
-            }
-            self.sleepers.keep(run, entry);
-            entry.mail.swap(false, Ordering::AcqRel) || mail
-        };
+        entry.pausing.store(false, Ordering::Release); // whoever pauses it looks again
+        if runs
+            .get(&run)
+            .is_some_and(|known| Arc::ptr_eq(known, entry))
+        {
+            runs.remove(&run);
+        }
+        self.sleepers.keep(run, entry);
+        let missed_mail = entry.mail.swap(false, Ordering::AcqRel) || mail;
+        drop(runs);
         if let Some(at) = wake_at {
             self.sleepers.add(at, run);
         }

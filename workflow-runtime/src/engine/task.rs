@@ -13,6 +13,7 @@ use tokio::sync::oneshot;
 use super::core::{Phase, RunCore};
 use super::driver::{Driver, Exit};
 use super::obstacle::Obstacle;
+use super::poison::{self, Marked};
 use super::progress::Progress;
 use super::start::Prepared;
 use super::writer::Writer;
@@ -83,7 +84,12 @@ async fn begin_new(
 /// Takes up every unfinished run in the store.
 pub(super) async fn resume_all(shared: &Arc<Shared>) -> Result<(), EngineError> {
     let after_crash = !shared.store.stopped_cleanly();
-    for header in shared.store.unfinished().await? {
+    let mut unfinished = shared.store.unfinished().await?;
+    if after_crash {
+        poison::mark_all(shared, &unfinished).await?;
+        unfinished.sort_by_key(|header| shared.marks.weight(header.run));
+    }
+    for header in unfinished {
         if header.namespace != (*shared.services.namespace).into() {
             continue;
         }
@@ -97,7 +103,7 @@ pub(super) async fn resume_all(shared: &Arc<Shared>) -> Result<(), EngineError> 
                 ) => {}
             RunState::Parked(_) | RunState::Ended(_) => continue,
         }
-        take_up(shared, header.run, after_crash);
+        take_up_if(shared, header.run, after_crash, Parked::Too);
     }
     Ok(())
 }
@@ -114,7 +120,7 @@ pub(super) async fn resume(shared: &Arc<Shared>, run: RunId) -> Result<(), Engin
         let in_memory = match header.state {
             RunState::Ended(_) => return Err(EngineError::Ended(run)),
             RunState::Active | RunState::Asleep { .. } | RunState::Parked(_) => {
-                take_up(shared, run, false)
+                take_up_if(shared, run, false, Parked::Too)
             }
         };
         match (in_memory, header.state) {
@@ -125,6 +131,13 @@ pub(super) async fn resume(shared: &Arc<Shared>, run: RunId) -> Result<(), Engin
                 let settled = |p: &Progress| !matches!(p, Progress::Creating | Progress::Active);
                 let settling = entry.progress.wait_for(settled);
                 let _ = tokio::time::timeout(LOOK_AGAIN, settling).await;
+            }
+            // It is on its way to be parked: this was said after that.
+            (Some(entry), RunState::Active) if entry.is_pausing() => {
+                let settled = |p: &Progress| !matches!(p, Progress::Creating | Progress::Active);
+                if let Progress::Stopped(reason) = entry.progress.wait_for(settled).await {
+                    return Err(EngineError::Stopped(reason.into()));
+                }
             }
             _ => return Ok(()),
         }
@@ -155,12 +168,30 @@ pub(super) fn mail_arrived(shared: &Arc<Shared>, run: RunId) {
     });
 }
 
-/// Drives a stored run in a task of its own, unless it is in memory already: then that is
-/// returned.
+/// Which runs are taken up.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Parked {
+    /// Parked ones too: somebody asked for it.
+    Too,
+    /// Parked ones stay parked, whatever else has come up for them.
+    Not,
+}
+
+/// Drives a stored run that is not parked in a task of its own, unless it is in memory already:
+/// then that is returned.
 pub(super) fn take_up(
     shared: &Arc<Shared>,
     run: RunId,
     after_crash: bool,
+) -> Option<Arc<RunEntry>> {
+    take_up_if(shared, run, after_crash, Parked::Not)
+}
+
+fn take_up_if(
+    shared: &Arc<Shared>,
+    run: RunId,
+    after_crash: bool,
+    parked: Parked,
 ) -> Option<Arc<RunEntry>> {
     let entry = {
         let mut runs = shared.runs();
@@ -177,7 +208,7 @@ pub(super) fn take_up(
         shared,
         run,
         &entry,
-        Box::pin(claim(shared.clone(), run, after_crash)),
+        Box::pin(claim(shared.clone(), run, after_crash, parked)),
     );
     None
 }
@@ -255,8 +286,14 @@ impl Drop for Filing {
 }
 
 /// Claims a stored run and reads its journal as history.
-async fn claim(shared: Arc<Shared>, run: RunId, after_crash: bool) -> Result<Box<Begun>, Progress> {
+async fn claim(
+    shared: Arc<Shared>,
+    run: RunId,
+    after_crash: bool,
+    parked: Parked,
+) -> Result<Box<Begun>, Progress> {
     let stopped = |error: StoreError| Progress::Stopped(error.to_string().into());
+    let marked = poison::admit(&shared, run).await?;
     let claimed = {
         let _turn = shared.claiming.acquire().await;
         shared.store.claim(run).await
@@ -266,14 +303,22 @@ async fn claim(shared: Arc<Shared>, run: RunId, after_crash: bool) -> Result<Box
         Ok(None) => return Err(Progress::Stopped(format!("{run} is gone").into())),
         Err(error) => return Err(stopped(error)),
     };
-    if let RunState::Parked(_) = claim.header.state {
-        shared
-            .store
-            .park(run, claim.epoch, None)
-            .await
-            .map_err(stopped)?;
+    match claim.header.state {
+        RunState::Parked(_) if parked == Parked::Too => {
+            let unpark = shared.store.park(run, claim.epoch, None);
+            unpark.await.map_err(stopped)?;
+        }
+        RunState::Parked(_) => return Err(Progress::Parked),
+        RunState::Ended(_) => return Err(Progress::NotCreated), // a timer that is not needed any more
+        RunState::Active | RunState::Asleep { .. } => {}
     }
-    let read = read_history(run, shared.services.audit_key.clone(), &claim.frames);
+    let key = &shared.services.audit_key;
+    let poison = marked.as_ref();
+    let poison = poison.and_then(|marked| marked.poison(key.clone(), &claim.frames));
+    let read = match poison {
+        Some(poison) => Err(poison),
+        None => read_history(run, key.clone(), &claim.frames),
+    };
     match read {
         Ok((history, chain)) => Ok(Box::new(Begun {
             started: history.started,
@@ -286,6 +331,7 @@ async fn claim(shared: Arc<Shared>, run: RunId, after_crash: bool) -> Result<Box
             last_time: history.last_time,
             phase: Phase::Replaying,
             after_crash,
+            marked,
         })),
         Err(obstacle) => {
             let parking = obstacle.into_parking(&shared.services.payloads);
@@ -340,6 +386,7 @@ struct Begun {
     last_time: Timestamp,
     phase: Phase,
     after_crash: bool,
+    marked: Option<Box<Marked>>,
 }
 
 impl Begun {
@@ -355,6 +402,7 @@ impl Begun {
             last_time: created_at,
             phase: Phase::Live,
             after_crash: false,
+            marked: None,
         }
     }
 
@@ -412,13 +460,22 @@ impl Begun {
             self.mail,
             started.parent,
             self.after_crash,
+            self.marked,
         ))
     }
 }
 
 async fn park(shared: Arc<Shared>, run: RunId, epoch: Epoch, parking: Parking) -> Progress {
-    tracing::error!(%run, reason = ?parking.reason, "run parked: {}", parking.report);
-    match shared.store.park(run, epoch, Some(parking)).await {
+    if parking.reason == ParkReason::Paused {
+        tracing::info!(%run, "run paused");
+    } else {
+        tracing::error!(%run, reason = ?parking.reason, "run parked: {}", parking.report);
+    }
+    let parked = match shared.store.park(run, epoch, Some(parking)).await {
+        Ok(()) => poison::forgive(&shared, run).await,
+        Err(error) => Err(error),
+    };
+    match parked {
         Ok(()) => Progress::Parked,
         Err(error) => Progress::Stopped(error.to_string().into()),
     }

@@ -6,6 +6,7 @@
 
 use std::sync::Arc;
 
+use super::poison::Marked;
 use crate::clock::{Timestamp, wall_clock};
 use crate::ids::{RunId, StepId};
 use crate::journal::{Chain, Draft, Effect, Event};
@@ -39,6 +40,8 @@ pub(crate) struct Commit {
     pub(crate) others: Vec<(Due, Timestamp)>,
     /// Whom the engine has to tell.
     pub(crate) news: Option<Box<News>>,
+    /// The mark that goes with it.
+    pub(super) unmarked: Option<Box<Marked>>,
 }
 
 /// What an append changed outside its run.
@@ -58,6 +61,7 @@ impl Writer {
         &mut self,
         drafts: &mut Vec<Draft>,
         changes: Option<Box<Changes>>,
+        unmarked: Option<Box<Marked>>,
     ) -> Commit {
         let first_seq = self.chain.next_seq();
         let (mut first, mut others) = (None, Vec::new());
@@ -104,6 +108,7 @@ impl Writer {
             first,
             others,
             news,
+            unmarked,
         }
     }
 }

@@ -107,6 +107,11 @@ impl Draft {
         }
     }
 
+    /// Says whether the run's own code made the record: it did not come by letter.
+    pub(crate) fn is_own(&self) -> bool {
+        !matches!(self.effect, Effect::Receives(_))
+    }
+
     /// What the record does once it is durable.
     pub(crate) fn into_effect(self) -> Effect {
         self.effect

@@ -232,7 +232,8 @@ impl RunCore {
                         state.outside().changes.create.push(new);
                     }
                     Phase::Replaying => state.outside().held.push((started, new)),
-                    Phase::Winding | Phase::Closing => {} // too late, or left for the next process
+                    // Too late, or left for when the run is taken up again.
+                    Phase::Winding | Phase::Pausing | Phase::Closing => {}
                 }
             }
         }

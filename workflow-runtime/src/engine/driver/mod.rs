@@ -27,6 +27,8 @@ use self::permit::Permit;
 use self::resting::Resting;
 use super::core::{Delivered, RunCore, Trouble};
 use super::obstacle::Obstacle;
+use super::pause;
+use super::poison::Marked;
 use super::registry::WorkflowFuture;
 use super::timers::Deadline;
 use super::warnings::Warning;
@@ -95,6 +97,8 @@ pub(crate) struct Driver {
     resting: Resting,
     /// Steps may have been in flight when the last process died.
     after_crash: bool,
+    /// The process died while it was driven, and it has achieved nothing since.
+    marked: Option<Box<Marked>>,
     permit: Permit,
     started: bool,
     warned_idle: bool,
@@ -120,6 +124,7 @@ impl Driver {
         mail: Vec<Mail>,
         parent: Option<Parent>,
         after_crash: bool,
+        marked: Option<Box<Marked>>,
     ) -> Self {
         let root = Scope::root(core.clone());
         let stage = if core.is_replaying() {
@@ -154,6 +159,7 @@ impl Driver {
             ending: None,
             resting: Resting::No,
             after_crash,
+            marked,
             permit: Permit::Released,
             started: false,
             warned_idle: false,
@@ -172,6 +178,9 @@ impl Driver {
                     self.durable.extend(commit.first.take());
                     self.durable.extend(commit.others.drain(..));
                     let news = commit.news.take();
+                    if let Some(unmarked) = commit.unmarked.take() {
+                        unmarked.removed();
+                    }
                     self.commits.pop_front();
                     if let (Some(news), Some(engine)) = (news, self.core.services.engine()) {
                         engine.spread(*news);
@@ -188,7 +197,9 @@ impl Driver {
             self.warned_foreign = true;
             self.warn(Warning::FOREIGN_WAKE);
         }
-        let workflow = self.workflow.as_mut()?;
+        let Some(workflow) = self.workflow.as_mut() else {
+            return self.meet_trouble();
+        };
         let signal = &self.core.signal;
         signal.set_polling(true);
         let polled = catch_unwind(AssertUnwindSafe(|| {
@@ -209,18 +220,21 @@ impl Driver {
                 return Some(self.park(Obstacle::panicked(panic_message(panic.as_ref()))));
             }
         }
+        self.meet_trouble()
+    }
+
+    /// Acts on what keeps the run from going on. `Some` if that ends the drive.
+    fn meet_trouble(&mut self) -> Option<Exit> {
         match self.core.take_trouble() {
             None => None,
             Some(Trouble::Abort(aborted)) => {
-                self.drop_workflow();
-                self.end = Some(End::Aborted(aborted));
+                self.give_up(End::Aborted(aborted));
                 None
             }
             Some(Trouble::Fail(error)) => {
-                self.drop_workflow();
                 let payload = self.core.services.payloads.encode(&error);
                 let payload = payload.unwrap_or_default();
-                self.end = Some(End::Failed(Outcome::Broken(payload)));
+                self.give_up(End::Failed(Outcome::Broken(payload)));
                 None
             }
             Some(Trouble::Park(obstacle)) => {
@@ -246,9 +260,20 @@ impl Driver {
             self.tell_parent(end);
             self.drafts.push(Draft::of(&end.clone().into_event()));
         }
-        let changes = self.core.take_changes();
+        let achieved = self.stage != Stage::Recovering && self.drafts.iter().any(Draft::is_own);
+        self.append(achieved);
+    }
+
+    /// Appends what there is. If the run has achieved something, its mark goes with it.
+    fn append(&mut self, achieved: bool) {
+        let mut changes = self.core.take_changes();
+        let unmarked = self.marked.take_if(|_| achieved);
+        if let Some(unmarked) = &unmarked {
+            let changes = changes.get_or_insert_default();
+            changes.notes.push(unmarked.removal());
+        }
         if !self.drafts.is_empty() || changes.is_some() {
-            let commit = self.writer.append(&mut self.drafts, changes);
+            let commit = self.writer.append(&mut self.drafts, changes, unmarked);
             self.commits.push_back(commit);
         }
     }
@@ -258,7 +283,7 @@ impl Driver {
         if self.end.is_some() {
             return self.finish();
         }
-        if self.core.is_closing() {
+        if self.core.is_leaving() {
             return self.close();
         }
         if self.winding_down.is_some() {
@@ -271,24 +296,37 @@ impl Driver {
                 Next::Again
             }
             Stage::Recovering | Stage::Ending => Next::Wait,
-            Stage::Live => match self.durable.pop_front() {
-                Some((Due::Call(id), time)) => {
-                    self.core.deliver(id, time, Delivered::Durable);
-                    Next::Again
-                }
-                Some((Due::Letter(letter), time)) => {
-                    self.receive(*letter, time);
-                    Next::Again
-                }
-                None => match self.journal_mail() {
-                    Ok(true) => Next::Again,
-                    Ok(false) => {
-                        self.note_idleness();
-                        Next::Wait
-                    }
-                    Err(exit) => Next::Exit(exit),
-                },
-            },
+            Stage::Live => self.go_on(),
+        }
+    }
+
+    /// Delivers what is durable, then takes letters in.
+    fn go_on(&mut self) -> Next {
+        if self.deliver_next() {
+            return Next::Again;
+        }
+        match self.journal_mail() {
+            Ok(true) => Next::Again,
+            Ok(false) => {
+                self.note_idleness();
+                Next::Wait
+            }
+            Err(exit) => Next::Exit(exit),
+        }
+    }
+
+    /// Delivers what became durable next. `false` if there is nothing.
+    fn deliver_next(&mut self) -> bool {
+        match self.durable.pop_front() {
+            Some((Due::Call(id), time)) => {
+                self.core.deliver(id, time, Delivered::Durable);
+                true
+            }
+            Some((Due::Letter(letter), time)) => {
+                self.receive(*letter, time);
+                true
+            }
+            None => false,
         }
     }
 
@@ -320,6 +358,19 @@ impl Driver {
                 return Next::Exit(self.diverged(&left, true, Vec::new()));
             }
         }
+        if self.stage == Stage::Replaying {
+            if self.core.is_leaving() {
+                return Next::Exit(self.leave());
+            }
+            if let Some(exit) = self.uncalled_child() {
+                return Next::Exit(exit);
+            }
+            self.go_live(); // what was held back leaves before the end
+            return Next::Again;
+        }
+        if self.must_wait() {
+            return Next::Wait;
+        }
         if self.must_undo() {
             return self.begin_undo();
         }
@@ -330,23 +381,23 @@ impl Driver {
         Next::Again
     }
 
-    /// The engine is stopping: leave once what began has been journaled.
+    /// The engine is stopping, or the run is paused: leave once what began has been journaled.
     fn close(&mut self) -> Next {
-        match self.durable.pop_front() {
-            Some((Due::Call(id), time)) => {
-                self.core.deliver(id, time, Delivered::Durable);
-                return Next::Again;
-            }
-            Some((Due::Letter(letter), time)) => {
-                self.receive(*letter, time);
-                return Next::Again;
-            }
-            None => {}
+        if self.deliver_next() {
+            return Next::Again;
         }
         if self.core.bodies() == 0 && self.commits.is_empty() {
-            Next::Exit(Exit::Left)
+            Next::Exit(self.leave())
         } else {
             Next::Wait
+        }
+    }
+
+    fn leave(&self) -> Exit {
+        if self.core.is_closing() {
+            Exit::Left
+        } else {
+            self.park(pause::obstacle())
         }
     }
 
@@ -408,8 +459,8 @@ impl Future for Driver {
         let span = this.span.clone();
         let _entered = span.enter();
         this.core.signal.set_task(cx.waker());
-        if this.core.is_closing() && !this.started {
-            return Poll::Ready(Exit::Left);
+        if !this.started && this.core.is_leaving() {
+            return Poll::Ready(this.leave());
         }
         if this
             .permit
@@ -457,6 +508,10 @@ impl Future for Driver {
                     }
                     this.watch_bodies(cx);
                     if this.core.bodies() == 0 && this.commits.is_empty() {
+                        if this.stage == Stage::Live && this.marked.is_some() {
+                            this.append(true); // it has come to a wait, and the process lives
+                            continue;
+                        }
                         this.rest();
                         match this.fall_asleep(cx) {
                             Ok(Some(exit)) => return Poll::Ready(exit),

@@ -13,15 +13,7 @@ impl Driver {
     /// Delivers the next recorded outcome, if the code waits for it.
     pub(super) fn replay_next(&mut self) -> Next {
         let Some(delivery) = self.recorded.pop_front() else {
-            if let Some(child) = self.core.uncalled_child() {
-                let report = format!(
-                    "the journal says that {child} was started as a child, but the code does not \
-                     call it any more: bring the call back, or branch with `patched`"
-                );
-                return Next::Exit(self.park(Obstacle::new(ParkReason::Diverged, report)));
-            }
-            self.recover();
-            return Next::Again;
+            return self.replay_is_over();
         };
         let delivery = match self.replay_letter(delivery) {
             Ok(next) => return next,
@@ -63,6 +55,37 @@ impl Driver {
         };
         self.core.deliver(id, delivery.time, delivered);
         Next::Again
+    }
+
+    /// The journal is used up. Letters that wait go first: a body that begins now would be in the way of
+    /// a request to cancel that came long ago.
+    fn replay_is_over(&mut self) -> Next {
+        if self.deliver_next() {
+            return Next::Again;
+        }
+        if !self.commits.is_empty() {
+            return Next::Wait;
+        }
+        match self.journal_mail() {
+            Ok(true) => return Next::Again,
+            Ok(false) => {}
+            Err(exit) => return Next::Exit(exit),
+        }
+        if let Some(exit) = self.uncalled_child() {
+            return Next::Exit(exit);
+        }
+        self.recover();
+        Next::Again
+    }
+
+    /// The report of a child that the journal knows and the code has not called, if there is one.
+    pub(super) fn uncalled_child(&mut self) -> Option<Exit> {
+        let child = self.core.uncalled_child()?;
+        let report = format!(
+            "the journal says that {child} was started as a child, but the code does not call it any \
+             more: bring the call back, or branch with `patched`"
+        );
+        Some(self.park(Obstacle::new(ParkReason::Diverged, report)))
     }
 
     /// Delivers what came by letter; gives back what did not.
