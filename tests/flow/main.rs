@@ -4,6 +4,7 @@ mod asked_again;
 mod basics;
 mod cancelling;
 mod children;
+mod closing;
 mod concurrency;
 mod crash_everywhere;
 mod divergence;

@@ -157,7 +157,12 @@ async fn pause(shared: &Arc<Shared>, run: RunId) -> Result<(), EngineError> {
         let header = super::handle::header(shared, run).await?;
         match header.state {
             RunState::Ended(_) => return Err(EngineError::Ended(run)),
-            RunState::Parked(parking) if parking.reason == ParkReason::Paused => return Ok(()),
+            // Unless it is in memory: then somebody is about to resume it.
+            RunState::Parked(parking)
+                if parking.reason == ParkReason::Paused && shared.entry(run).is_none() =>
+            {
+                return Ok(());
+            }
             RunState::Active | RunState::Asleep { .. } | RunState::Parked(_) => {}
         }
         if shared.is_closing() {
