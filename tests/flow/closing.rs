@@ -157,6 +157,10 @@ async fn story(how: String) -> Result<u32> {
             });
             value
         }
+        "nap" => {
+            sleep(Duration::from_millis(60)).await;
+            Ok(1)
+        }
         _ => {
             sleep(Duration::from_secs(3600)).await;
             Ok(1)
@@ -764,6 +768,25 @@ mod terminating {
         let error = timeout(LONG, run.result()).await.expect("does not hang");
         let error = error.expect_err("terminated");
         assert!(matches!(error, RunError::Cancelled { .. }), "{error}");
+    }
+
+    #[tokio::test]
+    async fn the_timer_of_a_sleeping_run_that_was_ended_disturbs_nobody() {
+        let ledger = Ledger::shared();
+        let builder = engine(&ledger).evict_after(Duration::from_millis(1));
+        let engine = builder.open_in_memory().await.expect("opens");
+        let run = engine.start(story("nap".into())).await.expect("starts");
+        let began = std::time::Instant::now();
+        while engine.runs_in_memory() > 0 {
+            assert!(began.elapsed() < LONG, "it does not sleep");
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+        engine.terminate(run.id()).await.expect("ends");
+        while began.elapsed() < Duration::from_millis(120) {
+            let error = run.result().await.expect_err("terminated");
+            assert!(matches!(error, RunError::Cancelled { .. }), "{error}");
+            tokio::task::yield_now().await;
+        }
     }
 
     #[tokio::test]

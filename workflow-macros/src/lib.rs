@@ -62,6 +62,7 @@ use crate::model::Function;
 /// | `timeout = "10s"` | how long one attempt may take |
 /// | `retry_if = path` | `fn(&E) -> bool`: which errors are worth another attempt |
 /// | `key = expr` | names the call by a business key instead of its position; an expression over the arguments by their names, `Into<Key>` |
+/// | `undo = refund` | the step that takes this one back if the run fails, aborts or is cancelled: it is given the same arguments, owned, and what this one returned, as an `Option` |
 /// | `blocking` | on a plain `fn` with owned arguments: runs on the blocking pool |
 /// | `marker = false` | leaves out the type, for a module of the same name |
 /// | `crate = "…"` | the path of workflow-runtime, if it is renamed |
