@@ -3,7 +3,7 @@
 
 use std::future::IntoFuture as _;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use futures::future::{Either, select};
@@ -156,10 +156,6 @@ async fn story(how: String) -> Result<u32> {
                 abort("not wanted").await
             });
             value
-        }
-        "nap" => {
-            sleep(Duration::from_millis(60)).await;
-            Ok(1)
         }
         _ => {
             sleep(Duration::from_secs(3600)).await;
@@ -770,23 +766,32 @@ mod terminating {
         assert!(matches!(error, RunError::Cancelled { .. }), "{error}");
     }
 
+    static ENTERED: AtomicUsize = AtomicUsize::new(0);
+
+    #[workflow]
+    async fn napper() -> Result<()> {
+        ENTERED.fetch_add(1, Ordering::Relaxed);
+        sleep(Duration::from_millis(60)).await;
+        Ok(())
+    }
+
     #[tokio::test]
-    async fn the_timer_of_a_sleeping_run_that_was_ended_disturbs_nobody() {
-        let ledger = Ledger::shared();
-        let builder = engine(&ledger).evict_after(Duration::from_millis(1));
+    async fn the_timer_of_a_sleeping_run_that_was_ended_wakes_nobody() {
+        let builder = Engine::builder()
+            .register::<napper>()
+            .evict_after(Duration::from_millis(1));
         let engine = builder.open_in_memory().await.expect("opens");
-        let run = engine.start(story("nap".into())).await.expect("starts");
+        let run = engine.start(napper()).await.expect("starts");
         let began = std::time::Instant::now();
         while engine.runs_in_memory() > 0 {
             assert!(began.elapsed() < LONG, "it does not sleep");
             tokio::time::sleep(Duration::from_millis(1)).await;
         }
         engine.terminate(run.id()).await.expect("ends");
-        while began.elapsed() < Duration::from_millis(120) {
-            let error = run.result().await.expect_err("terminated");
-            assert!(matches!(error, RunError::Cancelled { .. }), "{error}");
-            tokio::task::yield_now().await;
-        }
+        tokio::time::sleep(Duration::from_millis(120)).await;
+        assert_eq!(ENTERED.load(Ordering::Relaxed), 1, "its code ran again");
+        let error = run.result().await.expect_err("terminated");
+        assert!(matches!(error, RunError::Cancelled { .. }), "{error}");
     }
 
     #[tokio::test]

@@ -11,9 +11,9 @@ use bytes::Bytes;
 use tokio::sync::oneshot;
 
 use super::core::{Phase, RunCore};
-use super::driver::{Driver, Exit};
+use super::driver::{AfterCrash, Driver, Exit};
 use super::obstacle::Obstacle;
-use super::poison::{self, Marked};
+use super::poison;
 use super::progress::Progress;
 use super::start::Prepared;
 use super::writer::Writer;
@@ -330,8 +330,10 @@ async fn claim(
             mail: claim.mail,
             last_time: history.last_time,
             phase: Phase::Replaying,
-            after_crash,
-            marked,
+            crash: AfterCrash {
+                after_crash,
+                marked,
+            },
         })),
         Err(obstacle) => {
             let parking = obstacle.into_parking(&shared.services.payloads);
@@ -385,8 +387,7 @@ struct Begun {
     mail: Vec<Mail>,
     last_time: Timestamp,
     phase: Phase,
-    after_crash: bool,
-    marked: Option<Box<Marked>>,
+    crash: AfterCrash,
 }
 
 impl Begun {
@@ -401,8 +402,7 @@ impl Begun {
             mail: Vec::new(),
             last_time: created_at,
             phase: Phase::Live,
-            after_crash: false,
-            marked: None,
+            crash: AfterCrash::default(),
         }
     }
 
@@ -459,8 +459,7 @@ impl Begun {
             self.recorded,
             self.mail,
             started.parent,
-            self.after_crash,
-            self.marked,
+            self.crash,
         ))
     }
 }

@@ -71,6 +71,15 @@ enum Stage {
     Ending,
 }
 
+/// What an unclean stop means for a run.
+#[derive(Default)]
+pub(crate) struct AfterCrash {
+    /// Steps may have been in flight when the last process died.
+    pub(super) after_crash: bool,
+    /// The process died while it was driven, and it has achieved nothing since.
+    pub(super) marked: Option<Box<Marked>>,
+}
+
 /// Drives one run until it ends or cannot go on.
 pub(crate) struct Driver {
     core: Arc<RunCore>,
@@ -123,8 +132,7 @@ impl Driver {
         recorded: VecDeque<Delivery>,
         mail: Vec<Mail>,
         parent: Option<Parent>,
-        after_crash: bool,
-        marked: Option<Box<Marked>>,
+        crash: AfterCrash,
     ) -> Self {
         let root = Scope::root(core.clone());
         let stage = if core.is_replaying() {
@@ -158,8 +166,8 @@ impl Driver {
             winding_down: None,
             ending: None,
             resting: Resting::No,
-            after_crash,
-            marked,
+            after_crash: crash.after_crash,
+            marked: crash.marked,
             permit: Permit::Released,
             started: false,
             warned_idle: false,
