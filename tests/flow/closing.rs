@@ -1,6 +1,9 @@
 //! Runs that do not complete, in every state in which that can find them: bodies in flight, blocking
 //! bodies, races, children, shutdowns, parking, crashes.
 
+mod crashes;
+mod terminating;
+
 use std::future::IntoFuture as _;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -14,7 +17,7 @@ use workflow_runtime::store::ParkReason;
 use workflow_runtime::store::memory::{Fault, FaultPlan, MemoryStore, Surviving};
 use workflow_runtime::{
     Engine, EngineBuilder, EngineError, Error, Result, RunError, RunStatus, abort, sleep,
-    start_child, step, workflow,
+    start_child, step, undo_with, workflow,
 };
 use workflow_tests::Ledger;
 
@@ -507,178 +510,6 @@ async fn a_child_that_is_terminated_fails_its_parent_which_is_undone() {
     assert_eq!(ledger.in_order(), expected);
 }
 
-/// Runs a story to its end through one crash, and gives how it ended, its effects, how many writes.
-async fn through(how: &str, plan: FaultPlan) -> (String, Vec<String>, u64) {
-    let ledger = Ledger::shared();
-    let mut store = MemoryStore::with_faults(plan);
-    loop {
-        let living = async {
-            let engine = engine(&ledger).open_with(store.clone()).await;
-            let engine = engine.expect("opens");
-            let run = engine.start(story(how.into())).key("s").await;
-            let run = run.expect("starts");
-            if how == "slow" || how == "child waits" {
-                tokio::time::sleep(Duration::from_millis(4)).await;
-                match run.cancel().await {
-                    Ok(()) | Err(EngineError::Ended(_)) => {}
-                    Err(error) => panic!("{error}"),
-                }
-            }
-            let error = run.result().await.expect_err("does not complete");
-            while !engine
-                .runs()
-                .await
-                .expect("lists")
-                .runs
-                .iter()
-                .all(|header| matches!(header.state, workflow_runtime::store::RunState::Ended(_)))
-            {
-                tokio::time::sleep(Duration::from_millis(1)).await;
-            }
-            error.to_string()
-        };
-        tokio::select! {
-            biased;
-            () = store.crashed() => {}
-            error = timeout(LONG, living) => {
-                return (error.expect("does not hang"), ledger.effects(), store.writes());
-            }
-        }
-        store = store.reopen(Surviving::Synced);
-    }
-}
-
-#[tokio::test]
-async fn a_crash_at_any_write_of_a_run_that_does_not_complete_ends_it_the_same_way() {
-    let stories = [
-        "swallowed",
-        "in flight",
-        "abort in flight",
-        "child fails",
-        "child waits",
-        "child is given up",
-    ];
-    for how in stories {
-        let (error, effects, writes) = through(how, FaultPlan::none()).await;
-        for write in 0..writes {
-            for fault in [Fault::CrashBefore, Fault::CrashAfter] {
-                let after = through(how, FaultPlan::at(write, fault)).await;
-                assert_eq!(after.0, error, "{how} {write} {fault:?}");
-                // What was in flight when the process died gave nothing to be undone with.
-                let known = |effects: &[String]| -> Vec<String> {
-                    let unknown = effects
-                        .iter()
-                        .map(|it| it.replace("a door None", "a door Some(2)"));
-                    unknown.collect()
-                };
-                assert_eq!(known(&after.1), known(&effects), "{how} {write} {fault:?}");
-            }
-        }
-    }
-}
-
-#[tokio::test]
-async fn a_crash_in_the_grace_of_a_cancelled_run_undoes_what_was_in_flight() {
-    let (error, effects, writes) = through("slow", FaultPlan::none()).await;
-    assert!(error.contains("cancelled"), "{error}");
-    for write in 0..writes {
-        let after = through("slow", FaultPlan::at(write, Fault::CrashAfter)).await;
-        assert_eq!(
-            (after.0, after.1),
-            (error.clone(), effects.clone()),
-            "{write}"
-        );
-    }
-    // And at a moment that is no write.
-    let ledger = Ledger::shared();
-    let store = MemoryStore::new();
-    let first = engine(&ledger).open_with(store.clone()).await;
-    let first = first.expect("opens");
-    let run = first.start(story("slow".into())).await.expect("starts");
-    settle().await;
-    run.cancel().await.expect("asks");
-    tokio::time::sleep(Duration::from_millis(10)).await;
-    drop(first);
-    let store = store.reopen(Surviving::Synced);
-    let next = engine(&ledger).open_with(store).await.expect("opens");
-    let run = next.run::<story>(run.id()).await.expect("is there");
-    run.result().await.expect_err("cancelled");
-    assert_eq!(ledger.effects(), effects);
-    assert_eq!(ledger.asked(), 4, "the cancelled body was not begun again");
-}
-
-#[tokio::test]
-async fn a_request_to_cancel_that_waited_is_heard_before_any_body_begins_again() {
-    let ledger = Ledger::shared();
-    let store = MemoryStore::new();
-    let first = engine(&ledger).open_with(store.clone()).await;
-    let first = first.expect("opens");
-    let run = first.start(story("slow".into())).await.expect("starts");
-    settle().await;
-    // The letter is durable, and the process dies before the run has heard of it.
-    let writes = store.writes();
-    store.set_faults(FaultPlan::at(writes + 1, Fault::CrashBefore));
-    run.cancel().await.expect("asks");
-    store.crashed().await;
-    drop(first);
-    let store = store.reopen(Surviving::Synced);
-    let next = engine(&ledger).open_with(store).await.expect("opens");
-    let run = next.run::<story>(run.id()).await.expect("is there");
-    run.result().await.expect_err("cancelled");
-    let effects = [
-        "open the first",
-        "open a door",
-        "close a door None",
-        "close the first Some(1)",
-    ];
-    assert_eq!(ledger.in_order(), effects);
-    assert_eq!(ledger.asked(), 4, "the body in flight was not begun again");
-}
-
-#[workflow]
-async fn leaver() -> Result<u32> {
-    open("the first").await?;
-    drop(start_child(short().detached()));
-    Ok(1)
-}
-
-#[workflow]
-async fn short() -> Result<u32> {
-    open("in the short one").await
-}
-
-#[tokio::test]
-async fn a_child_that_is_called_right_before_the_end_is_created_whatever_crashes() {
-    for write in 0..6 {
-        for fault in [Fault::CrashBefore, Fault::CrashAfter] {
-            let ledger = Ledger::shared();
-            let mut store = MemoryStore::with_faults(FaultPlan::at(write, fault));
-            loop {
-                let builder = Engine::builder()
-                    .register::<leaver>()
-                    .register::<short>()
-                    .resource_arc(ledger.clone());
-                let living = async {
-                    let engine = builder.open_with(store.clone()).await.expect("opens");
-                    let run = engine.start(leaver()).key("l").await.expect("starts");
-                    run.result().await.expect("ends well");
-                    let page = engine.runs().workflow("short").await.expect("lists");
-                    assert_eq!(page.runs.len(), 1, "{write} {fault:?}");
-                    let child = engine.run::<short>(page.runs[0].run).await;
-                    child.expect("is there").result().await.expect("ends well");
-                };
-                tokio::select! {
-                    biased;
-                    () = store.crashed() => {}
-                    () = living => break,
-                }
-                store = store.reopen(Surviving::Synced);
-            }
-            assert_eq!(ledger.effects().len(), 2, "{write} {fault:?}");
-        }
-    }
-}
-
 #[tokio::test]
 async fn the_id_of_an_undoing_step_never_changes_and_is_not_that_of_the_step() {
     let ledger = Ledger::shared();
@@ -694,149 +525,47 @@ async fn the_id_of_an_undoing_step_never_changes_and_is_not_that_of_the_step() {
     assert_eq!(undo_ids(&journal), ["step_3csdbne3j1kn8qyhyzke2dqhef"]);
 }
 
-mod terminating {
-    use super::*;
+static CHANGED: AtomicBool = AtomicBool::new(false);
 
-    #[tokio::test]
-    async fn two_at_once_end_the_run_once_and_nobody_hangs() {
-        let ledger = Ledger::shared();
-        let engine = opened(&ledger).await;
-        let run = engine.start(story("slow".into())).await.expect("starts");
-        settle().await;
-        let all = async {
-            join!(
-                engine.terminate(run.id()).into_future(),
-                engine.terminate(run.id()).into_future(),
-                run.result(),
-                run.result(),
-            )
-        };
-        let (one, two, first, second) = timeout(LONG, all).await.expect("does not hang");
-        let ended = |it: Result<(), EngineError>| match it {
-            Ok(()) => 1,
-            Err(EngineError::Ended(_)) => 0,
-            Err(error) => panic!("{error}"),
-        };
-        assert_eq!(ended(one) + ended(two), 1);
-        for result in [first, second] {
-            let error = result.expect_err("terminated");
-            assert!(matches!(error, RunError::Cancelled { .. }), "{error}");
-        }
+#[workflow]
+async fn edited() -> Result<u32> {
+    open_with_tools("a safe").await?;
+    if CHANGED.load(Ordering::Relaxed) {
+        undo_with(close("what was not there".into(), None));
     }
+    fail().await
+}
 
-    #[tokio::test]
-    async fn a_store_that_fails_answers_everybody() {
-        for fault in [Fault::FailWrite, Fault::FailSync] {
-            let ledger = Ledger::shared();
-            let store = MemoryStore::new();
-            let engine = engine(&ledger).open_with(store.clone()).await;
-            let engine = engine.expect("opens");
-            let run = engine.start(story("slow".into())).await.expect("starts");
-            settle().await;
-            store.set_faults(FaultPlan::at(store.writes(), fault));
-            let all = async { join!(engine.terminate(run.id()).into_future(), run.result()) };
-            let (terminated, result) = timeout(LONG, all).await.expect("does not hang");
-            terminated.expect_err("the store failed");
-            let error = result.expect_err("the store failed");
-            assert!(matches!(error, RunError::Engine(_)), "{error}");
-        }
-    }
-
-    #[tokio::test]
-    async fn one_that_is_given_up_midway_leaves_the_run_to_the_next() {
-        let ledger = Ledger::shared();
-        let store = MemoryStore::new();
-        let engine = engine(&ledger).open_with(store.clone()).await;
-        let engine = engine.expect("opens");
-        let run = engine.start(story("slow".into())).await.expect("starts");
-        settle().await;
-        store.hold();
-        let given_up = engine.terminate(run.id()).into_future();
-        let given_up = timeout(Duration::from_millis(20), given_up).await;
-        given_up.expect_err("the store is slow");
-        store.release();
-        let again = timeout(LONG, engine.terminate(run.id()).into_future()).await;
-        let again = again.expect("does not hang");
-        assert!(
-            matches!(again, Ok(()) | Err(EngineError::Ended(_))),
-            "{again:?}"
-        );
-        let error = timeout(LONG, run.result()).await.expect("does not hang");
-        let error = error.expect_err("terminated");
-        assert!(matches!(error, RunError::Cancelled { .. }), "{error}");
-    }
-
-    static ENTERED: AtomicUsize = AtomicUsize::new(0);
-
-    #[workflow]
-    async fn napper() -> Result<()> {
-        ENTERED.fetch_add(1, Ordering::Relaxed);
-        sleep(Duration::from_millis(60)).await;
-        Ok(())
-    }
-
-    #[tokio::test]
-    async fn the_timer_of_a_sleeping_run_that_was_ended_wakes_nobody() {
-        let builder = Engine::builder()
-            .register::<napper>()
-            .evict_after(Duration::from_millis(1));
-        let engine = builder.open_in_memory().await.expect("opens");
-        let run = engine.start(napper()).await.expect("starts");
-        let began = std::time::Instant::now();
-        while engine.runs_in_memory() > 0 {
-            assert!(began.elapsed() < LONG, "it does not sleep");
-            tokio::time::sleep(Duration::from_millis(1)).await;
-        }
-        engine.terminate(run.id()).await.expect("ends");
-        tokio::time::sleep(Duration::from_millis(120)).await;
-        assert_eq!(ENTERED.load(Ordering::Relaxed), 1, "its code ran again");
-        let error = run.result().await.expect_err("terminated");
-        assert!(matches!(error, RunError::Cancelled { .. }), "{error}");
-    }
-
-    #[tokio::test]
-    async fn parked_runs_end_too() {
-        let ledger = Ledger::shared();
-        let engine = opened(&ledger).await;
-        let run = engine.start(story("tools".into())).await.expect("starts");
-        run.result().await.expect_err("is parked");
-        engine.terminate(run.id()).await.expect("ends");
-        let error = run.result().await.expect_err("terminated");
-        assert!(matches!(error, RunError::Cancelled { .. }), "{error}");
-    }
-
-    #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-    async fn at_any_moment_of_runs_that_come_and_go_nobody_hangs() {
-        let ledger = Ledger::shared();
-        let builder = engine(&ledger).evict_after(Duration::from_millis(1));
-        let engine = builder.open_in_memory().await.expect("opens");
-        let mut tasks = Vec::new();
-        for number in 0..120_u64 {
-            let engine = engine.clone();
-            tasks.push(tokio::spawn(async move {
-                let run = engine.start(story("wait".into())).await.expect("starts");
-                let waiting = tokio::spawn({
-                    let run = run.clone();
-                    async move { run.result().await }
-                });
-                tokio::time::sleep(Duration::from_micros(number * 47 % 4_000)).await;
-                if number % 3 == 0 {
-                    let _ = run.cancel().await;
-                }
-                match engine.terminate(run.id()).await {
-                    Ok(()) | Err(EngineError::Ended(_)) => {}
-                    Err(error) => panic!("{error}"),
-                }
-                for result in [run.result().await, waiting.await.expect("no panic")] {
-                    let error = result.expect_err("ended");
-                    assert!(matches!(error, RunError::Cancelled { .. }), "{error}");
-                }
-            }));
-        }
-        for task in tasks {
-            let ended = timeout(LONG, task).await.expect("does not hang");
-            ended.expect("no panic");
-        }
-        assert!(engine.verify().await.expect("verifies").damaged.is_empty());
-    }
+#[tokio::test]
+async fn code_that_comes_to_other_things_to_undo_than_the_journal_parks_the_run() {
+    let ledger = Ledger::shared();
+    let builder = || {
+        Engine::builder()
+            .register::<edited>()
+            .resource_arc(ledger.clone())
+    };
+    let store = MemoryStore::new();
+    let first = builder().open_with(store.clone()).await.expect("opens");
+    let run = first.start(edited()).await.expect("starts");
+    run.result().await.expect_err("its tools are missing");
+    first.shutdown().await.expect("stops");
+    CHANGED.store(true, Ordering::Relaxed);
+    let store = store.reopen(Surviving::Synced);
+    let next = builder().resource(Tools).open_with(store).await;
+    let next = next.expect("opens");
+    let run = next.run::<edited>(run.id()).await.expect("is there");
+    let RunError::Parked(parking) = run.result().await.expect_err("is parked") else {
+        panic!("it is not parked");
+    };
+    assert_eq!(parking.reason, ParkReason::Diverged);
+    assert!(
+        parking.report.contains("undoing began"),
+        "{}",
+        parking.report
+    );
+    assert_eq!(ledger.asked(), 1, "nothing was undone");
+    CHANGED.store(false, Ordering::Relaxed);
+    next.resume(run.id()).await.expect("resumes");
+    run.result().await.expect_err("fails");
+    assert_eq!(ledger.asked(), 2, "now it was");
 }
