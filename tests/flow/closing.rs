@@ -155,7 +155,7 @@ async fn story(how: String) -> Result<u32> {
         "child waits" => child("wait".into()).await,
         "child is given up" => {
             let (value, ()) = join!(child("wait".into()), async {
-                sleep(Duration::from_millis(2)).await;
+                sleep(Duration::from_millis(30)).await;
                 abort("not wanted").await
             });
             value

@@ -13,6 +13,13 @@ async fn through(how: &str, plan: FaultPlan) -> (String, Vec<String>, u64) {
             let run = engine.start(story(how.into())).key("s").await;
             let run = run.expect("starts");
             if how == "slow" || how == "child waits" {
+                let last = match how {
+                    "slow" => "open a door",
+                    _ => "open in the child",
+                };
+                while !ledger.effects().iter().any(|effect| effect == last) {
+                    tokio::time::sleep(Duration::from_millis(1)).await;
+                }
                 tokio::time::sleep(Duration::from_millis(4)).await;
                 match run.cancel().await {
                     Ok(()) | Err(EngineError::Ended(_)) => {}
@@ -61,10 +68,11 @@ async fn a_crash_at_any_write_of_a_run_that_does_not_complete_ends_it_the_same_w
                 assert_eq!(after.0, error, "{how} {write} {fault:?}");
                 // What was in flight when the process died gave nothing to be undone with.
                 let known = |effects: &[String]| -> Vec<String> {
-                    let unknown = effects
-                        .iter()
-                        .map(|it| it.replace("a door None", "a door Some(2)"));
-                    unknown.collect()
+                    let known = effects.iter().map(|it| {
+                        let it = it.replace("a door None", "a door Some(2)");
+                        it.replace("in the child None", "in the child Some(1)")
+                    });
+                    known.collect()
                 };
                 assert_eq!(known(&after.1), known(&effects), "{how} {write} {fault:?}");
             }
