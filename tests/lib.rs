@@ -126,6 +126,23 @@ pub async fn survive<W: Workflow>(
     }
 }
 
+/// Opens an engine and lets it live until its process dies, which may be while it is opened.
+///
+/// # Panics
+///
+/// If the engine cannot be opened.
+pub async fn live_until_the_crash(engine: EngineBuilder, store: &MemoryStore) {
+    let living = async {
+        let _engine = engine.open_with(store.clone()).await.expect("opens");
+        std::future::pending::<()>().await;
+    };
+    tokio::select! {
+        biased;
+        () = store.crashed() => {}
+        () = living => {}
+    }
+}
+
 /// Reads the frames of a run.
 ///
 /// # Panics

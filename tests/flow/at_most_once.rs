@@ -13,7 +13,7 @@ use workflow_runtime::{
     Engine, EngineBuilder, Error, Interrupted, Result, RunError, RunHandle, RunStatus, Workflow,
     get_step_metadata, step, workflow,
 };
-use workflow_tests::{Ledger, frames, steps, survive};
+use workflow_tests::{Ledger, frames, live_until_the_crash, steps, survive};
 
 /// Has its effect and then takes for ever, unless it is told otherwise.
 #[step(at_most_once)]
@@ -133,15 +133,13 @@ async fn found_again_without_an_outcome_it_is_not_run_but_interrupted() {
 
 #[tokio::test]
 async fn an_interruption_is_recorded_once_and_stays() {
-    for write in 0..3 {
+    for write in 0..4 {
         for fault in [Fault::CrashBefore, Fault::CrashAfter] {
             let ledger = Ledger::shared();
             let (store, run) = die_in_the_body(&ledger, engine(&ledger), send(true)).await;
-            // Recovery, interruption, end.
+            // Mark, recovery, interruption, end.
             store.set_faults(FaultPlan::at(write, fault));
-            let second = engine(&ledger).open_with(store.clone()).await;
-            store.crashed().await;
-            drop(second);
+            live_until_the_crash(engine(&ledger), &store).await;
             ledger.forget_asking();
             let third = engine(&ledger)
                 .open_with(store.reopen(Surviving::Synced))

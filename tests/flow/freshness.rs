@@ -12,7 +12,7 @@ use workflow_runtime::journal::{Event, Journal};
 use workflow_runtime::store::memory::{Fault, FaultPlan, MemoryStore, Surviving};
 use workflow_runtime::store::{EndKind, StateKind};
 use workflow_runtime::{Engine, EngineBuilder, Result, RunError, RunId, RunStatus, step, workflow};
-use workflow_tests::{Ledger, cut, frames, ids_of};
+use workflow_tests::{Ledger, cut, frames, ids_of, live_until_the_crash};
 
 /// Longer than every `fresh_for` in here but [`LONG`].
 const PAST: Duration = Duration::from_millis(40);
@@ -161,11 +161,9 @@ async fn a_second_resume_agrees() {
     let ledger = Ledger::shared();
     let (store, run) = die_at(&ledger, trade(), 2, Fault::CrashBefore).await;
     sleep(PAST).await;
-    // The discarding is the first write of the second process; the third finds it at once.
-    store.set_faults(FaultPlan::at(0, Fault::CrashAfter));
-    let second = engine(&ledger).open_with(store.clone()).await;
-    store.crashed().await;
-    drop(second);
+    // The discarding is the second process's first write after its mark; the third finds it at once.
+    store.set_faults(FaultPlan::at(1, Fault::CrashAfter));
+    live_until_the_crash(engine(&ledger), &store).await;
     assert_eq!(ledger.asked(), 2, "nothing ran in the second");
     let store = store.reopen(Surviving::Synced);
     let (result, journal) = result_of::<trade>(&ledger, store.clone(), run).await;
@@ -406,13 +404,9 @@ async fn an_outcome_that_is_too_old_can_end_the_run_instead() {
             let ledger = Ledger::shared();
             let (store, run) = die_at(&ledger, trade_or_abort(), 2, Fault::CrashBefore).await;
             sleep(PAST).await;
-            // Its end is the only write.
+            // Its mark and its end are the only writes.
             store.set_faults(FaultPlan::at(write, fault));
-            let second = engine(&ledger).open_with(store.clone()).await;
-            if write == 0 {
-                store.crashed().await;
-            }
-            drop(second);
+            live_until_the_crash(engine(&ledger), &store).await;
             ledger.forget_asking();
             let third = engine(&ledger)
                 .open_with(store.reopen(Surviving::Synced))

@@ -205,8 +205,22 @@ async fn through(plan: FaultPlan) -> (u32, String, Vec<String>, u64) {
                 Ok(_) | Err(EngineError::Ended(_)) => {}
                 Err(error) => panic!("{error}"),
             }
-            let naps = napping.result().await.expect("ends well");
-            (naps, asking.result().await.expect("ends well"))
+            let both = async {
+                let naps = napping.result().await.expect("ends well");
+                (naps, asking.result().await.expect("ends well"))
+            };
+            match tokio::time::timeout(Duration::from_secs(10), both).await {
+                Ok(both) => both,
+                Err(_) => {
+                    let mut shown = String::new();
+                    for header in engine.runs().await.expect("lists").runs {
+                        let journal = engine.journal(header.run).await.expect("reads");
+                        shown += &format!("{:?}\n{journal}\n", header.state);
+                    }
+                    let (memory, warnings) = (engine.runs_in_memory(), engine.warnings());
+                    panic!("it hangs with {memory} in memory: {warnings:?}\n{shown}")
+                }
+            }
         };
         tokio::select! {
             biased;

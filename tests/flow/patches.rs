@@ -207,14 +207,15 @@ async fn a_change_under_a_run_at_any_record_and_a_crash_at_any_write_take_one_wa
             let store = cut(journal.header(), &recorded, records).await;
             store.set_faults(FaultPlan::at(write, Fault::CrashBefore));
             let ledger = Ledger::shared();
-            let first = open::<after>(&ledger, &store).await;
-            let run = only_run::<after>(&first).await;
+            let living = async {
+                let first = open::<after>(&ledger, &store).await;
+                only_run::<after>(&first).await.result().await
+            };
             tokio::select! {
                 biased;
                 () = store.crashed() => {}
-                result = run.result() => assert_eq!(result.expect("ends well"), expected),
+                result = living => assert_eq!(result.expect("ends well"), expected),
             }
-            drop(first);
             let store = store.reopen(Surviving::Synced);
             let second = open::<after>(&ledger, &store).await;
             let result = only_run::<after>(&second).await.result().await;

@@ -17,6 +17,7 @@
 //! - a blocking step takes owned arguments;
 //! - a `#[resource]` is `&T` or `Arc<T>`;
 //! - options that go together (see `together`).
+//! - a step with an `undo` is not generic.
 //!
 //! Workflows
 //! - owned arguments, no generics, no `#[resource]`;
@@ -68,6 +69,7 @@ pub(crate) fn step(function: &Function, options: &StepOptions, diagnostics: &Dia
     }
     check.returns();
     together::check(options, diagnostics);
+    check.undo(options);
     if options.marker {
         check.name();
     }
@@ -117,6 +119,24 @@ struct Check<'a> {
 impl Check<'_> {
     fn refuse(&self, tokens: impl ToTokens, message: impl std::fmt::Display) {
         self.diagnostics.on(Place::Signature, tokens, message);
+    }
+
+    /// What is undone is made from the journal, which names no types.
+    fn undo(&self, options: &StepOptions) {
+        let Some(undo) = &options.undo else {
+            return;
+        };
+        let mut arguments = self.function.journaled();
+        let generic = self.function.sig.generics.type_params().next().is_some()
+            || self.function.sig.generics.const_params().next().is_some()
+            || arguments.any(|param| types::impl_trait(&param.written.ty).is_some());
+        if generic {
+            self.refuse(
+                undo,
+                "a generic step has no `undo`: what it was given is read back from the journal, which \
+                 does not name its type; make the step's types concrete, or keep a call with `undo_with`",
+            );
+        }
     }
 
     /// A free function without qualifiers.

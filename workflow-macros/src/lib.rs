@@ -63,6 +63,7 @@ use crate::model::Function;
 /// | `timeout = "10s"` | how long one attempt may take |
 /// | `retry_if = path` | `fn(&E) -> bool`: which errors are worth another attempt |
 /// | `key = expr` | names the call by a business key instead of its position; an expression over the arguments by their names, `Into<Key>` |
+/// | `undo = refund` | the step that takes this one back if the run fails, aborts or is cancelled: it is given the same arguments, owned, and what this one returned, as an `Option` |
 /// | `at_most_once` | after a crash or a timeout it is not run again but returns `Interrupted`; one attempt; the error type is the crate's `Error`, or one that is `From<Interrupted>` |
 /// | `intent` | records that it is about to run, so that an edit to a call that was in flight at a crash is seen |
 /// | `effect = "read"` | what it does to the world: `read`, `create`, `update`, `payment` or `message`; a classification, which `fresh_for` asks for |

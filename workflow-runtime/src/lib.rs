@@ -99,7 +99,7 @@ pub use determinism::{Random, now, random, uuid};
 pub use digest::Digest;
 pub use engine::{
     Cancel, CatchUp, Debounce, Debounced, Engine, EngineBuilder, EngineError, Fork, ForkPoint,
-    Overlap, ParseCursorError, Queue, QueueDescription, QueueHandle, Retention, RunCursor,
+    Overlap, ParseCursorError, Paused, Queue, QueueDescription, QueueHandle, Retention, RunCursor,
     RunError, RunHandle, RunStatus, Runs, RunsPage, Schedule, ScheduleDescription, ScheduleHandle,
     SendSignal, Sent, Shutdown, Start, Terminate, Verification, Warning, Watch,
 };

@@ -32,6 +32,8 @@ where
 {
     let context = attempt.context.clone();
     async move {
+        // Until what it returned was heard: a run that ends must not look away in between.
+        let _heard = Running::begin(context.clone());
         let running = Running::begin(context.clone());
         let body = move || {
             let _running = running; // dropped when the body has returned, not when its future is
@@ -47,7 +49,7 @@ where
     }
 }
 
-/// Counts a blocking body as long as it runs.
+/// Counts a blocking body as long as it runs, or its call has not heard of its end.
 struct Running(Arc<StepContext>);
 
 impl Running {

@@ -280,10 +280,17 @@ impl<'step, R> StepCall<'step, R> {
     /// From now on it may have begun: if the run does not complete, it is undone.
     fn register_undo(&self, core: &RunCore, id: StepId) {
         let StepDefinition { name, args, .. } = *self.definition;
-        if let Some(undo) = self.definition.undo
-            && let Some(input) = self.body.encode_input(&core.services.payloads, usize::MAX)
-        {
-            core.register_undo(id, name, undo, args, input);
+        let Some(undo) = self.definition.undo else {
+            return;
+        };
+        match self.body.encode_input(&core.services.payloads, usize::MAX) {
+            Some(input) => core.register_undo(id, name, undo, args, input),
+            // Better not done than done and not to be undone.
+            None => core.trouble(Trouble::Fail(Error::fatal(format!(
+                "the input of step `{name}` at {} cannot be kept for its `undo`: it is larger than the \
+                 engine's `payload_limit`, or cannot be encoded",
+                self.site
+            )))),
         }
     }
 

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use tokio::sync::{Notify, Semaphore};
 
+use super::pause::{self, Pauses};
 use super::plan::Plan;
 use super::recovery::Recovery;
 use super::registry::Registry;
@@ -281,6 +282,7 @@ impl EngineBuilder {
             recovery: Recovery::begin(),
             active: Arc::new(Semaphore::new(self.max_active.min(Semaphore::MAX_PERMITS))),
             registry: self.registry,
+            pauses: Pauses::default(),
             namespace: self.namespace,
             audit_key: self.audit_key,
             engine: OnceLock::new(),
@@ -294,10 +296,12 @@ impl EngineBuilder {
             published: Notify::new(),
             sleepers: Sleepers::default(),
             claiming: Semaphore::new(CLAIMS_AT_ONCE),
+            marks: Arc::default(),
             retentions: self.retentions,
             plan: Plan::default(),
         });
         let _ = shared.services.engine.set(Arc::downgrade(&shared));
+        pause::read(&shared).await?;
         queues::declare(&shared, self.queues).await?;
         task::resume_all(&shared).await?;
         sleepers::start(&shared);

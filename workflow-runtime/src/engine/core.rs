@@ -54,6 +54,8 @@ pub(crate) enum Phase {
     Live,
     /// The run is about to end: bodies in flight may finish, none starts.
     Winding,
+    /// Somebody pauses the run: bodies in flight may finish, none starts.
+    Pausing,
     /// The engine is stopping: bodies in flight may finish, none starts.
     Closing,
 }
@@ -214,6 +216,12 @@ impl RunCore {
         self.state().phase == Phase::Closing
     }
 
+    /// Says whether the run is to leave once what it began has finished: the engine is stopping, or
+    /// somebody pauses the run.
+    pub(crate) fn is_leaving(&self) -> bool {
+        matches!(self.state().phase, Phase::Pausing | Phase::Closing)
+    }
+
     /// No recorded outcome is left: what the code does from here on is new.
     pub(crate) fn stop_repeating(&self) {
         self.state().repeating = false;
@@ -298,14 +306,16 @@ impl RunCore {
         }
         match state.phase {
             Phase::Live => Turn::Run(state.known.remove(&id)),
-            Phase::Replaying | Phase::Winding | Phase::Closing => Turn::Run(None),
+            Phase::Replaying | Phase::Winding | Phase::Pausing | Phase::Closing => Turn::Run(None),
         }
     }
 
     /// Says whether a new attempt may begin, and counts it if so.
     pub(crate) fn begin_body(&self, id: StepId, waker: &Arc<CallWaker>) -> bool {
         let mut state = self.state();
-        let may = state.phase == Phase::Live && state.trouble.is_none();
+        let may = state.phase == Phase::Live
+            && state.trouble.is_none()
+            && !self.services.pauses.holds(&self.identity.workflow_name);
         if may {
             state.bodies += 1;
             if let Some(call) = state.calls.get_mut(&id) {
@@ -470,15 +480,16 @@ impl RunCore {
         true
     }
 
-    /// Moves to another phase and has every waiting call look again. Closing is the last one:
-    /// a driver that goes live just then must not take it back.
+    /// Moves to another phase and has every waiting call look again. Closing is the last one, and
+    /// pausing the last but one: a driver that goes live just then must not take it back.
     pub(crate) fn set_phase(&self, phase: Phase) {
         let wakers: Vec<Waker> = {
             let mut state = self.state();
-            if state.phase == Phase::Closing {
-                return;
+            match state.phase {
+                Phase::Closing => return,
+                Phase::Pausing if phase != Phase::Closing => return,
+                _ => state.phase = phase,
             }
-            state.phase = phase;
             if phase == Phase::Live {
                 state.release_held();
             }
@@ -488,6 +499,18 @@ impl RunCore {
                 .map(|call| call.waker.clone())
                 .collect()
         };
+        wakers.iter().for_each(wake_by_engine);
+    }
+
+    /// Has every waiting call look again.
+    pub(crate) fn wake_calls(&self) {
+        let state = self.state();
+        let wakers: Vec<Waker> = state
+            .calls
+            .values()
+            .map(|call| call.waker.clone())
+            .collect();
+        drop(state);
         wakers.iter().for_each(wake_by_engine);
     }
 

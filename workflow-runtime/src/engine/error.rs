@@ -111,6 +111,9 @@ pub enum EngineError {
     /// There is no such schedule.
     #[error("there is no schedule `{0}`: declare it with `engine.schedule(..)`")]
     UnknownSchedule(String),
+    /// There is no such workflow.
+    #[error("no version of a workflow `{0}` is registered with this engine")]
+    UnknownWorkflow(String),
     /// The run has ended.
     #[error("{0} has ended")]
     Ended(RunId),

@@ -3,10 +3,11 @@
 //! The files in the order a run goes through them: `builder` opens an engine, `start` begins a run,
 //! `task` claims, replays and drives it, `driver` holds the loop, `core` is what driver and calls
 //! share, `writer` appends to the journal; `letters` sends to runs, `handle` waits for the end, `retry`
-//! takes a failed run up again, `fork` makes another run of its beginning, `terminate` ends one,
-//! `sleepers` are those that left memory, `inspect` and `published` read. Around them: `registry`,
-//! `resources`, `recovery`, `timers`, `signal`, `warnings`, `shutdown`. Beside the runs, as tasks of
-//! `plan` that keep `notes`: `schedules`, `queues`, `retention` (with the `generations` of keys).
+//! takes a failed run up again, `fork` makes another run of its beginning, `terminate` ends one, `pause` holds
+//! them, `sleepers` are those that left memory, `poison` watches those that kill their process,
+//! `inspect` and `published` read. Around them: `registry`, `resources`, `recovery`, `timers`, `signal`,
+//! `warnings`, `shutdown`. Beside the runs, as tasks of `plan` that keep `notes`: `schedules`, `queues`,
+//! `retention` (with the `generations` of keys).
 
 mod builder;
 pub(crate) mod core;
@@ -19,7 +20,9 @@ mod inspect;
 pub(crate) mod letters;
 pub(crate) mod notes;
 pub(crate) mod obstacle;
+mod pause;
 mod plan;
+mod poison;
 pub(crate) mod prepared;
 mod progress;
 mod published;
@@ -34,6 +37,7 @@ mod shutdown;
 pub(crate) mod signal;
 mod sleepers;
 mod start;
+mod taking;
 mod task;
 mod terminate;
 pub(crate) mod timers;
@@ -64,6 +68,7 @@ pub use fork::{Fork, ForkPoint};
 pub use handle::{RunHandle, RunStatus};
 pub use inspect::{ParseCursorError, RunCursor, Runs, RunsPage, Verification};
 pub use letters::{Cancel, SendSignal, Sent};
+pub use pause::Paused;
 pub use published::Watch;
 pub use queues::{Debounce, Debounced, Queue, QueueDescription, QueueHandle};
 pub use retention::Retention;
@@ -134,6 +139,8 @@ pub(crate) struct Shared {
     retentions: retention::Retentions,
     /// The tasks beside the runs.
     plan: plan::Plan,
+    /// Runs that were driven when the process died.
+    marks: Arc<poison::Marks>,
 }
 
 /// What calls and drivers need while a run goes on.
@@ -147,6 +154,8 @@ pub(crate) struct Services {
     /// The right to be active, for a limited number of runs at a time.
     pub(crate) active: Arc<Semaphore>,
     pub(crate) registry: registry::Registry,
+    /// Workflows whose steps do not begin.
+    pub(crate) pauses: pause::Pauses,
     pub(crate) namespace: Arc<str>,
     pub(crate) audit_key: Option<AuditKey>,
     /// The engine that these belong to.
@@ -180,6 +189,8 @@ pub(crate) struct RunEntry {
     mail: AtomicBool,
     /// Somebody else has taken the run over: what becomes of this task says nothing about it.
     superseded: AtomicBool,
+    /// The run is to be parked as soon as nothing of it is in flight.
+    pausing: AtomicBool,
     core: Mutex<Option<Arc<RunCore>>>,
     task: Mutex<Option<AbortHandle>>,
 }
@@ -190,6 +201,7 @@ impl RunEntry {
             progress: Tracker::new(progress),
             mail: AtomicBool::new(false),
             superseded: AtomicBool::new(false),
+            pausing: AtomicBool::new(false),
             core: Mutex::new(None),
             task: Mutex::new(None),
         })
@@ -199,6 +211,9 @@ impl RunEntry {
         let mut slot = self.core.lock().unwrap_or_else(PoisonError::into_inner);
         if self.mail.swap(false, Ordering::AcqRel) {
             core.signal.mail_arrived(); // it may have come after the mailbox was read
+        }
+        if self.pausing.load(Ordering::Acquire) {
+            core.set_phase(Phase::Pausing);
         }
         *slot = Some(core);
     }
@@ -220,7 +235,29 @@ impl RunEntry {
     }
 
     fn set_task(&self, task: AbortHandle) {
-        *self.task.lock().unwrap_or_else(PoisonError::into_inner) = Some(task);
+        let mut slot = self.task.lock().unwrap_or_else(PoisonError::into_inner);
+        // Somebody may have come to stop it before it was here; a start is let finish.
+        let creating = |p: &Progress| matches!(p, Progress::Creating);
+        if self.superseded.load(Ordering::Acquire) && !self.progress.is(creating) {
+            task.abort();
+        }
+        *slot = Some(task);
+    }
+
+    /// Has the run parked once what it began has finished. `false`: none of its code runs yet, and
+    /// none will.
+    fn begin_pausing(&self) -> bool {
+        let core = self.core.lock().unwrap_or_else(PoisonError::into_inner);
+        self.pausing.store(true, Ordering::Release);
+        if let Some(core) = &*core {
+            core.set_phase(Phase::Pausing);
+            core.signal.nudge();
+        }
+        core.is_some()
+    }
+
+    fn is_pausing(&self) -> bool {
+        self.pausing.load(Ordering::Acquire)
     }
 
     /// Has the run finish what it began and begin nothing more.
@@ -282,7 +319,16 @@ impl Shared {
         entry: &Arc<RunEntry>,
         wake_at: Option<Timestamp>,
     ) {
+        let core = entry
+            .core
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .take();
+        let mail = core.is_some_and(|core| core.signal.take_mail());
+        let mut runs = self.runs();
+        // Under the lock: whoever takes the run over says so there.
         if entry.superseded.load(Ordering::Acquire) || self.is_closing() {
+            drop(runs);
             self.leave(
                 run,
                 entry,
@@ -290,24 +336,17 @@ impl Shared {
             );
             return;
         }
-        let core = entry
-            .core
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .take();
-        let mail = core.is_some_and(|core| core.signal.take_mail());
         *entry.task.lock().unwrap_or_else(PoisonError::into_inner) = None;
-        let missed_mail = {
-            let mut runs = self.runs();
-            if runs
-                .get(&run)
-                .is_some_and(|known| Arc::ptr_eq(known, entry))
-            {
-                runs.remove(&run);
-            }
-            self.sleepers.keep(run, entry);
-            entry.mail.swap(false, Ordering::AcqRel) || mail
-        };
+        entry.pausing.store(false, Ordering::Release); // whoever pauses it looks again
+        if runs
+            .get(&run)
+            .is_some_and(|known| Arc::ptr_eq(known, entry))
+        {
+            runs.remove(&run);
+        }
+        self.sleepers.keep(run, entry);
+        let missed_mail = entry.mail.swap(false, Ordering::AcqRel) || mail;
+        drop(runs);
         if let Some(at) = wake_at {
             self.sleepers.add(at, run);
         }

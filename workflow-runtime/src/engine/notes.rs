@@ -20,6 +20,10 @@ const FORMAT: u8 = 1;
 pub(super) enum Space {
     /// Tokens of hooks: namespace, token. The value is the holder, 16 bytes.
     Token = 0x01,
+    /// How often the process died while a run was driven: run. See `poison`.
+    Mark = 0x02,
+    /// Pauses: namespace, `engine`, or namespace, `workflow`, name. See `pause`.
+    Pause = 0x03,
     /// Schedules: namespace, name.
     Schedule = 0x40,
     /// Settings of queues: namespace, queue.
@@ -86,4 +90,32 @@ pub(crate) fn signal_key(run: RunId, name: &str, key: &str) -> NoteKey {
 /// Who holds a token.
 pub(crate) fn token(namespace: &str, token: &str) -> NoteKey {
     key(Space::Token, namespace, &[token.as_bytes()])
+}
+
+/// How often the process died while a run was driven.
+pub(super) fn mark(run: RunId) -> NoteKey {
+    NoteKey::new(Space::Mark as u8, &[run.as_bytes()])
+}
+
+/// The prefix of all marks.
+pub(super) fn marks() -> NoteKey {
+    NoteKey::new(Space::Mark as u8, &[])
+}
+
+/// That a namespace is paused.
+pub(super) fn engine_paused(namespace: &str) -> NoteKey {
+    NoteKey::new(Space::Pause as u8, &[namespace.as_bytes(), b"engine"])
+}
+
+/// That a workflow is paused.
+pub(super) fn workflow_paused(namespace: &str, workflow: &str) -> NoteKey {
+    NoteKey::new(
+        Space::Pause as u8,
+        &[namespace.as_bytes(), b"workflow", workflow.as_bytes()],
+    )
+}
+
+/// The prefix of all pauses of a namespace.
+pub(super) fn pauses(namespace: &str) -> NoteKey {
+    NoteKey::new(Space::Pause as u8, &[namespace.as_bytes()])
 }

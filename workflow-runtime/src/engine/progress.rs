@@ -49,6 +49,11 @@ impl Tracker {
         self.changed.notify_waiters();
     }
 
+    /// Says whether the progress is such a one.
+    pub(crate) fn is(&self, such: impl Fn(&Progress) -> bool) -> bool {
+        such(&self.progress.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
     /// Waits until `reached` says so.
     pub(crate) async fn wait_for(&self, reached: impl Fn(&Progress) -> bool) -> Progress {
         loop {

@@ -71,6 +71,11 @@ impl Registry {
         versions.iter().find(|known| known.version == version)
     }
 
+    /// Says whether any version of a workflow is registered.
+    pub(crate) fn knows(&self, name: &str) -> bool {
+        self.by_name.contains_key(name)
+    }
+
     /// Says why a workflow is not found, and what is there instead.
     pub(crate) fn missing(&self, name: &str, version: u32) -> String {
         let instead = match self.by_name.get(name) {

@@ -6,6 +6,7 @@
 
 use std::sync::Arc;
 
+use super::driver::AfterCrash;
 use super::progress::Progress;
 use super::task::{Begun, take_up};
 use super::{Engine, EngineError, RunEntry, Shared, handle};
@@ -194,7 +195,13 @@ fn left_over(
     let history = History::read(records.map(Ok::<_, JournalError>))?;
     let history = history.ok_or(EngineError::UnknownRun(run))?;
     // Nothing is written under this epoch: the run has ended.
-    let begun = Begun::again(history, Epoch::FIRST, chain.clone(), (Vec::new(), 0), false);
+    let begun = Begun::again(
+        history,
+        Epoch::FIRST,
+        chain.clone(),
+        (Vec::new(), 0),
+        AfterCrash::default(),
+    );
     let entry = RunEntry::new(Progress::Active);
     Ok(match begun.into_driver(shared, &entry) {
         Ok(driver) => driver.probe(),

@@ -11,8 +11,9 @@ use bytes::Bytes;
 use tokio::sync::oneshot;
 
 use super::core::{Phase, RunCore};
-use super::driver::{Driver, Exit, Inherited};
+use super::driver::{AfterCrash, Driver, Exit, Inherited};
 use super::obstacle::Obstacle;
+use super::poison;
 use super::prepared::Prepared;
 use super::progress::Progress;
 use super::writer::Writer;
@@ -109,7 +110,12 @@ async fn begin_new(
 /// Takes up every unfinished run in the store.
 pub(super) async fn resume_all(shared: &Arc<Shared>) -> Result<(), EngineError> {
     let after_crash = !shared.store.stopped_cleanly();
-    for header in shared.store.unfinished().await? {
+    let mut unfinished = shared.store.unfinished().await?;
+    if after_crash {
+        poison::mark_all(shared, &unfinished).await?;
+        unfinished.sort_by_key(|header| shared.marks.weight(header.run));
+    }
+    for header in unfinished {
         if header.namespace != (*shared.services.namespace).into() {
             continue;
         }
@@ -123,7 +129,7 @@ pub(super) async fn resume_all(shared: &Arc<Shared>) -> Result<(), EngineError> 
                 ) => {}
             RunState::Parked(_) | RunState::Ended(_) => continue,
         }
-        take_up(shared, header.run, after_crash);
+        take_up_if(shared, header.run, after_crash, Parked::Too);
     }
     Ok(())
 }
@@ -140,7 +146,7 @@ pub(super) async fn resume(shared: &Arc<Shared>, run: RunId) -> Result<(), Engin
         let in_memory = match header.state {
             RunState::Ended(_) => return Err(EngineError::Ended(run)),
             RunState::Active | RunState::Asleep { .. } | RunState::Parked(_) => {
-                take_up(shared, run, false)
+                take_up_if(shared, run, false, Parked::Too)
             }
         };
         match (in_memory, header.state) {
@@ -151,6 +157,13 @@ pub(super) async fn resume(shared: &Arc<Shared>, run: RunId) -> Result<(), Engin
                 let settled = |p: &Progress| !matches!(p, Progress::Creating | Progress::Active);
                 let settling = entry.progress.wait_for(settled);
                 let _ = tokio::time::timeout(LOOK_AGAIN, settling).await;
+            }
+            // It is on its way to be parked: this was said after that.
+            (Some(entry), RunState::Active) if entry.is_pausing() => {
+                let settled = |p: &Progress| !matches!(p, Progress::Creating | Progress::Active);
+                if let Progress::Stopped(reason) = entry.progress.wait_for(settled).await {
+                    return Err(EngineError::Stopped(reason.into()));
+                }
             }
             _ => return Ok(()),
         }
@@ -222,12 +235,30 @@ async fn wake_after(shared: Arc<Shared>, run: RunId, mut known: Arc<RunEntry>) {
     }
 }
 
-/// Drives a stored run in a task of its own, unless it is in memory already: then that is
-/// returned.
+/// Which runs are taken up.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Parked {
+    /// Parked ones too: somebody asked for it.
+    Too,
+    /// Parked ones stay parked, whatever else has come up for them.
+    Not,
+}
+
+/// Drives a stored run that is not parked in a task of its own, unless it is in memory already:
+/// then that is returned.
 pub(super) fn take_up(
     shared: &Arc<Shared>,
     run: RunId,
     after_crash: bool,
+) -> Option<Arc<RunEntry>> {
+    take_up_if(shared, run, after_crash, Parked::Not)
+}
+
+fn take_up_if(
+    shared: &Arc<Shared>,
+    run: RunId,
+    after_crash: bool,
+    parked: Parked,
 ) -> Option<Arc<RunEntry>> {
     let entry = {
         let mut runs = shared.runs();
@@ -245,7 +276,7 @@ pub(super) fn take_up(
         shared,
         run,
         &entry,
-        Box::pin(claim(shared.clone(), run, after_crash)),
+        Box::pin(claim(shared.clone(), run, after_crash, parked)),
     );
     None
 }
@@ -324,8 +355,14 @@ impl Drop for Filing {
 }
 
 /// Claims a stored run and reads its journal as history.
-async fn claim(shared: Arc<Shared>, run: RunId, after_crash: bool) -> Result<Box<Begun>, Progress> {
+async fn claim(
+    shared: Arc<Shared>,
+    run: RunId,
+    after_crash: bool,
+    parked: Parked,
+) -> Result<Box<Begun>, Progress> {
     let stopped = |error: StoreError| Progress::Stopped(error.to_string().into());
+    let marked = poison::admit(&shared, run).await?;
     let claimed = {
         let _turn = shared.claiming.acquire().await;
         claim_from_checkpoint(&shared, run).await
@@ -335,18 +372,30 @@ async fn claim(shared: Arc<Shared>, run: RunId, after_crash: bool) -> Result<Box
         Ok((None, _)) => return Err(Progress::Stopped(format!("{run} is gone").into())),
         Err(error) => return Err(stopped(error)),
     };
-    if let RunState::Parked(_) = claim.header.state {
-        shared
-            .store
-            .park(run, claim.epoch, None)
-            .await
-            .map_err(stopped)?;
+    match claim.header.state {
+        RunState::Parked(_) if parked == Parked::Too => {
+            let unpark = shared.store.park(run, claim.epoch, None);
+            unpark.await.map_err(stopped)?;
+        }
+        RunState::Parked(_) => return Err(Progress::Parked),
+        RunState::Ended(_) => return Err(Progress::NotCreated), // a timer that is not needed any more
+        RunState::Active | RunState::Asleep { .. } => {}
     }
-    let read = read_history(run, shared.services.audit_key.clone(), &claim.frames, from);
+    let key = &shared.services.audit_key;
+    let poison = marked.as_ref();
+    let poison = poison.and_then(|marked| marked.poison(key.clone(), &claim.frames, from));
+    let read = match poison {
+        Some(poison) => Err(poison),
+        None => read_history(run, key.clone(), &claim.frames, from),
+    };
     match read {
         Ok((history, chain)) => {
             let mail = (claim.mail, claim.next_letter);
-            let begun = Begun::again(history, claim.epoch, chain, mail, after_crash);
+            let crash = AfterCrash {
+                after_crash,
+                marked,
+            };
+            let begun = Begun::again(history, claim.epoch, chain, mail, crash);
             Ok(Box::new(begun))
         }
         Err(obstacle) => {
@@ -418,7 +467,7 @@ pub(super) struct Begun {
     next_letter: u64,
     last_time: Timestamp,
     phase: Phase,
-    after_crash: bool,
+    crash: AfterCrash,
 }
 
 impl Begun {
@@ -437,7 +486,7 @@ impl Begun {
             next_letter: 0,
             last_time: created_at,
             phase: Phase::Live,
-            after_crash: false,
+            crash: AfterCrash::default(),
         }
     }
 
@@ -447,7 +496,7 @@ impl Begun {
         epoch: Epoch,
         chain: Chain,
         (mail, next_letter): (Vec<Mail>, u64),
-        after_crash: bool,
+        crash: AfterCrash,
     ) -> Self {
         Self {
             started: history.started,
@@ -463,7 +512,7 @@ impl Begun {
             checkpoint: history.checkpoint,
             last_time: history.last_time,
             phase: Phase::Replaying,
-            after_crash,
+            crash,
         }
     }
 
@@ -543,7 +592,7 @@ impl Begun {
                 mail: self.mail,
                 next_letter: self.next_letter,
                 parent: started.parent,
-                after_crash: self.after_crash,
+                crash: self.crash,
             },
         );
         if let Some((checkpoint, seq)) = self.checkpoint.as_deref() {
@@ -555,8 +604,16 @@ impl Begun {
 }
 
 async fn park(shared: Arc<Shared>, run: RunId, epoch: Epoch, parking: Parking) -> Progress {
-    tracing::error!(%run, reason = ?parking.reason, "run parked: {}", parking.report);
-    match shared.store.park(run, epoch, Some(parking)).await {
+    if parking.reason == ParkReason::Paused {
+        tracing::info!(%run, "run paused");
+    } else {
+        tracing::error!(%run, reason = ?parking.reason, "run parked: {}", parking.report);
+    }
+    let parked = match shared.store.park(run, epoch, Some(parking)).await {
+        Ok(()) => poison::forgive(&shared, run).await,
+        Err(error) => Err(error),
+    };
+    match parked {
         Ok(()) => Progress::Parked,
         Err(error) => Progress::Stopped(error.to_string().into()),
     }

@@ -5,10 +5,10 @@
 
 use std::future::IntoFuture;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 use super::progress::Progress;
-use super::{EngineError, RunEntry, Shared, task};
+use super::taking::Taking;
+use super::{EngineError, Shared, task};
 use crate::clock::wall_clock;
 use crate::id_map::IdMap;
 use crate::ids::{RunId, StepId};
@@ -45,53 +45,18 @@ impl Terminate {
     async fn run(self) -> Result<(), EngineError> {
         let (shared, run) = (&self.shared, self.run);
         super::handle::status(shared, run).await?; // it may be of another namespace
-        // From here on nobody else takes the run up.
-        let (entry, before) = {
-            let mut runs = shared.runs();
-            // Whoever waits for a run that sleeps goes on waiting with the same entry.
-            let awaited = shared.sleepers.take(run);
-            let entry = awaited.unwrap_or_else(|| RunEntry::new(Progress::Active));
-            let before = runs.insert(run, entry.clone());
-            (entry, before)
-        };
-        let taking = Taking {
-            shared,
-            run,
-            entry: &entry,
-            progress: Some(Progress::NotCreated),
-        };
-        if let Some(before) = before {
-            before.superseded.store(true, Ordering::Release);
-            before.abort();
-            before
-                .progress
-                .wait_for(|p| !matches!(p, Progress::Active | Progress::Creating))
-                .await;
-        }
-        let end = end_now(shared, run, self.reason).await?;
-        taking.done(Progress::Ended(end));
-        Ok(())
-    }
-}
-
-/// Holds the run's place in memory until it is known how it went.
-struct Taking<'a> {
-    shared: &'a Shared,
-    run: RunId,
-    entry: &'a Arc<RunEntry>,
-    progress: Option<Progress>,
-}
-
-impl Taking<'_> {
-    fn done(mut self, progress: Progress) {
-        self.progress = Some(progress);
-    }
-}
-
-impl Drop for Taking<'_> {
-    fn drop(&mut self) {
-        if let Some(progress) = self.progress.take() {
-            self.shared.leave(self.run, self.entry, progress);
+        let taking = Taking::by_force(shared, run).await;
+        match end_now(shared, run, self.reason).await {
+            Ok(end) => {
+                taking.done(Progress::Ended(end));
+                Ok(())
+            }
+            Err(error) => {
+                // If it goes on, its task was stopped for nothing: another takes it up.
+                drop(taking);
+                task::mail_arrived(shared, run);
+                Err(error)
+            }
         }
     }
 }
@@ -112,7 +77,8 @@ async fn end_now(shared: &Arc<Shared>, run: RunId, reason: Box<str>) -> Result<E
     });
     let last_time = records.last().map(|record| record.time).unwrap_or_default();
     let at = wall_clock().max(last_time);
-    let changes = letters(run, &records, &end);
+    let mut changes = letters(run, &records, &end);
+    changes.notes.extend(shared.marks.removal(run));
     let told: Vec<RunId> = changes.post.iter().map(|letter| letter.to).collect();
     let mut chain = reader.into_chain();
     let first_seq = chain.next_seq();
@@ -134,6 +100,7 @@ async fn end_now(shared: &Arc<Shared>, run: RunId, reason: Box<str>) -> Result<E
         Err(StoreError::Ended { .. }) => return Err(EngineError::Ended(run)),
         appended => appended?,
     }
+    shared.marks.removed(run);
     for run in told {
         task::mail_arrived(shared, run);
     }

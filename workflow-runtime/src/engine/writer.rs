@@ -6,6 +6,7 @@
 
 use std::sync::Arc;
 
+use super::poison::Marked;
 use crate::clock::{Timestamp, wall_clock};
 use crate::ids::{RunId, StepId};
 use crate::journal::{Chain, Draft, Effect, Event};
@@ -44,6 +45,8 @@ pub(crate) struct Commit {
     pub(crate) durability: Durability,
     /// Whom the engine has to tell.
     pub(crate) news: Option<Box<News>>,
+    /// The mark that goes with it.
+    pub(super) unmarked: Option<Box<Marked>>,
 }
 
 /// What an append changed outside its run.
@@ -65,6 +68,7 @@ impl Writer {
         drafts: &mut Vec<Draft>,
         changes: Option<Box<Changes>>,
         sync: bool,
+        unmarked: Option<Box<Marked>>,
     ) -> Commit {
         let first_seq = self.chain.next_seq();
         let (mut first, mut others, mut announced) = (None, Vec::new(), Vec::new());
@@ -123,6 +127,7 @@ impl Writer {
             end: self.chain.next_seq(),
             durability,
             news,
+            unmarked,
         }
     }
 }

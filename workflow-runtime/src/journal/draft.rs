@@ -157,6 +157,11 @@ impl Draft {
         matches!(self.effect, Effect::Announces(announced) if announced == call)
     }
 
+    /// Says whether the run's own code made the record: it did not come by letter.
+    pub(crate) fn is_own(&self) -> bool {
+        !matches!(self.effect, Effect::Receives(_))
+    }
+
     /// What the record does once it is durable.
     pub(crate) fn into_effect(self) -> Effect {
         self.effect

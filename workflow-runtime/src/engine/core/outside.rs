@@ -276,11 +276,6 @@ impl RunCore {
         });
     }
 
-    /// What was held back until the run is live leaves with its next append: it is about to end.
-    pub(crate) fn release_held(&self) {
-        self.state().release_held();
-    }
-
     /// Has a letter posted with the run's next append.
     pub(crate) fn post(&self, letter: Letter) {
         self.state().outside().changes.post.push(letter);

@@ -11,10 +11,11 @@ use std::sync::Arc;
 use std::task::Waker;
 
 use super::{Driver, Next, Stage};
+use crate::call::outcome::panic_message;
 use crate::clock::wall_clock;
 use crate::context::{Ambient, Scope, ScopeElement, enter};
-use crate::engine::core::Phase;
 use crate::engine::core::undo::Undo;
+use crate::engine::core::{Phase, Trouble};
 use crate::engine::obstacle::Obstacle;
 use crate::engine::timers::Deadline;
 use crate::engine::warnings::Warning;
@@ -49,7 +50,22 @@ impl Driver {
             reason: cancel.reason,
             terminated: false,
         });
-        self.core.cancel_children("its parent was cancelled");
+        self.wind_up(cause, "its parent was cancelled");
+    }
+
+    /// Ends the run from within, where its code still waits: it was aborted, or a call can give it no
+    /// value.
+    pub(super) fn give_up(&mut self, cause: End) {
+        if self.ending.is_some() {
+            self.drop_workflow(); // that was an undo call
+            self.end = Some(cause);
+        } else if self.winding_down.is_none() {
+            self.wind_up(cause, "its parent gave up");
+        }
+    }
+
+    fn wind_up(&mut self, cause: End, to_children: &str) {
+        self.core.cancel_children(to_children);
         if self.core.bodies() == 0 {
             self.stop_workflow(cause);
             return;
@@ -69,11 +85,14 @@ impl Driver {
 
     /// Waits for bodies in flight, as long as their grace lasts.
     pub(super) fn wind_down(&mut self) -> Next {
-        let Some(winding) = self
-            .winding_down
-            .take_if(|winding| self.core.bodies() == 0 || winding.until.at() <= wall_clock())
-        else {
-            if let Some(winding) = &self.winding_down {
+        let Some(winding) = self.winding_down.take_if(|winding| {
+            // A blocking body cannot be stopped: what it gives is worth waiting for.
+            let late = winding.until.at() <= wall_clock() && self.core.blocking() == 0;
+            self.core.bodies() == 0 || late
+        }) else {
+            if let Some(winding) = &self.winding_down
+                && winding.until.at() > wall_clock()
+            {
                 winding.until.rearm(&Waker::clone(&self.workflow_waker));
             }
             return Next::Wait;
@@ -93,11 +112,15 @@ impl Driver {
         undoes && self.ending.is_none() && self.core.has_undo()
     }
 
+    /// Says whether a run that does not complete has to wait for a body that cannot be stopped: its
+    /// effect is still to come.
+    pub(super) fn must_wait(&self) -> bool {
+        let completed = matches!(self.end, Some(End::Completed(_)));
+        !completed && self.ending.is_none() && self.core.blocking() > 0
+    }
+
     /// Begins to undo, with a record that says so.
     pub(super) fn begin_undo(&mut self) -> Next {
-        if self.core.blocking() > 0 {
-            return Next::Wait; // its effect is still to come
-        }
         let cause = self.end.take().expect("only an end is undone");
         let left = self.core.take_undo();
         self.core.annotate(&Event::RunClosing(Closing {
@@ -122,8 +145,13 @@ impl Driver {
         if !same || !self.core.has_undo() {
             return Next::Exit(self.diverged(delivery, true, Vec::new()));
         }
-        self.end = None;
         let left = self.core.take_undo();
+        let recorded = closing.undo.iter().map(|undo| undo.step);
+        if !recorded.eq(left.iter().map(|undo| undo.step)) {
+            drop(left);
+            return self.other_undo();
+        }
+        self.end = None;
         self.enter_undo(closing.cause, left);
         Next::Again
     }
@@ -147,7 +175,8 @@ impl Driver {
             self.end = Some(ending.cause.clone());
             return;
         };
-        ending.undoing = Some(undo.name);
+        let name = undo.name;
+        ending.undoing = Some(name);
         let core = self.core.clone();
         let root: Arc<Scope> = self.root.clone();
         // The user's `Deserialize` runs in here.
@@ -165,8 +194,17 @@ impl Driver {
                 }));
                 self.started = false; // it has to be polled
             }
-            Ok(Err(_)) | Err(_) => {
-                self.end = Some(End::Failed(Outcome::Broken(bytes::Bytes::new())));
+            // The code has changed since: what it did is still there, so a person has to help.
+            Ok(Err(problem)) => {
+                let what = format!("what step `{name}` was given and gave, to undo it");
+                let obstacle = Obstacle::unreadable(&what, &problem);
+                core.trouble(Trouble::Park(obstacle));
+                self.started = false; // so that the trouble is seen
+            }
+            Err(panic) => {
+                let obstacle = Obstacle::panicked(panic_message(panic.as_ref()));
+                core.trouble(Trouble::Park(obstacle));
+                self.started = false;
             }
         }
     }
@@ -184,6 +222,13 @@ impl Driver {
         }
         self.next_undo();
         true
+    }
+
+    /// The report of a closing record that names other steps than the code has called.
+    fn other_undo(&mut self) -> Next {
+        let report = "undoing began, but the code now comes to other steps to be undone than the \
+                      journal names: bring the old code back, then `engine.resume(run)`";
+        Next::Exit(self.park(Obstacle::new(ParkReason::Diverged, report.to_owned())))
     }
 
     /// The report of a closing record that the code does not come to.

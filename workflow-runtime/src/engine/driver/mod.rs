@@ -34,6 +34,8 @@ use self::resting::Resting;
 use self::stale::Staleness;
 use super::core::{Delivered, RunCore, Trouble};
 use super::obstacle::Obstacle;
+use super::pause;
+use super::poison::Marked;
 use super::registry::WorkflowFuture;
 use super::timers::Deadline;
 use super::warnings::Warning;
@@ -91,8 +93,17 @@ pub(crate) struct Inherited {
     pub(crate) next_letter: u64,
     /// The call that the run is the child of.
     pub(crate) parent: Option<Parent>,
+    /// What an unclean stop means for it.
+    pub(crate) crash: AfterCrash,
+}
+
+/// What an unclean stop means for a run.
+#[derive(Default)]
+pub(crate) struct AfterCrash {
     /// Steps may have been in flight when the last process died.
-    pub(crate) after_crash: bool,
+    pub(super) after_crash: bool,
+    /// The process died while it was driven, and it has achieved nothing since.
+    pub(super) marked: Option<Box<Marked>>,
 }
 
 /// Drives one run until it ends or cannot go on.
@@ -132,6 +143,8 @@ pub(crate) struct Driver {
     after_crash: bool,
     /// Nothing but a replay is wanted.
     probing: bool,
+    /// The process died while it was driven, and it has achieved nothing since.
+    marked: Option<Box<Marked>>,
     permit: Permit,
     started: bool,
     warned_idle: bool,
@@ -163,7 +176,7 @@ impl Driver {
             mail,
             next_letter,
             parent,
-            after_crash,
+            crash,
         } = inherited;
         let root = Scope::root(core.clone());
         let stage = if core.is_replaying() {
@@ -203,7 +216,8 @@ impl Driver {
             next_pass: None,
             pass: (0, 0),
             resting: Resting::No,
-            after_crash,
+            after_crash: crash.after_crash,
+            marked: crash.marked,
             probing: false,
             permit: Permit::Released,
             started: false,
@@ -224,6 +238,9 @@ impl Driver {
                     self.durable.extend(commit.first.take());
                     self.durable.extend(commit.others.drain(..));
                     let news = commit.news.take();
+                    if let Some(unmarked) = commit.unmarked.take() {
+                        unmarked.removed();
+                    }
                     let (end, durability) = (commit.end, commit.durability);
                     self.core.acknowledged(end, durability, &commit.announced);
                     self.commits.pop_front();
@@ -242,7 +259,9 @@ impl Driver {
             self.warned_foreign = true;
             self.warn(Warning::FOREIGN_WAKE);
         }
-        let workflow = self.workflow.as_mut()?;
+        let Some(workflow) = self.workflow.as_mut() else {
+            return self.meet_trouble();
+        };
         let signal = &self.core.signal;
         signal.set_polling(true);
         let polled = catch_unwind(AssertUnwindSafe(|| {
@@ -263,6 +282,11 @@ impl Driver {
                 return Some(self.park(Obstacle::panicked(panic_message(panic.as_ref()))));
             }
         }
+        self.meet_trouble()
+    }
+
+    /// Acts on what keeps the run from going on. `Some` if that ends the drive.
+    fn meet_trouble(&mut self) -> Option<Exit> {
         match self.core.take_trouble() {
             None => None,
             Some(Trouble::Checkpoint(input)) => {
@@ -271,18 +295,13 @@ impl Driver {
                 None
             }
             Some(Trouble::Abort(aborted)) => {
-                self.drop_workflow();
-                self.end = Some(End::Aborted(aborted));
+                self.give_up(End::Aborted(aborted));
                 None
             }
             Some(Trouble::Fail(error)) => {
-                // The run ends: what its code waits for is dropped as if it had returned.
-                self.core.signal.set_polling(true);
-                self.drop_workflow();
-                self.core.signal.set_polling(false);
                 let payload = self.core.services.payloads.encode(&error);
                 let payload = payload.unwrap_or_default();
-                self.end = Some(End::Failed(Outcome::Broken(payload)));
+                self.give_up(End::Failed(Outcome::Broken(payload)));
                 None
             }
             Some(Trouble::Park(obstacle)) => {
@@ -313,10 +332,23 @@ impl Driver {
             self.core.let_go_tokens();
             self.drafts.push(Draft::of(&end.clone().into_event()));
         }
-        let changes = self.core.take_changes();
+        let achieved = self.stage != Stage::Recovering && self.drafts.iter().any(Draft::is_own);
+        self.append(achieved);
+    }
+
+    /// Appends what there is. If the run has achieved something, its mark goes with it.
+    fn append(&mut self, achieved: bool) {
+        let mut changes = self.core.take_changes();
+        let unmarked = self.marked.take_if(|_| achieved);
+        if let Some(unmarked) = &unmarked {
+            let changes = changes.get_or_insert_default();
+            changes.notes.push(unmarked.removal());
+        }
         let sync = self.core.take_wanted_sync();
         if sync || !self.drafts.is_empty() || changes.is_some() {
-            let commit = self.writer.append(&mut self.drafts, changes, sync);
+            let commit = self
+                .writer
+                .append(&mut self.drafts, changes, sync, unmarked);
             self.core.appended(commit.end, commit.durability);
             self.commits.push_back(commit);
             self.note_length();
@@ -328,7 +360,7 @@ impl Driver {
         if self.end.is_some() {
             return self.finish();
         }
-        if self.core.is_closing() {
+        if self.core.is_leaving() {
             return self.close();
         }
         if self.winding_down.is_some() {
@@ -425,31 +457,48 @@ impl Driver {
         if let Err(exit) = self.check_intents(true) {
             return Next::Exit(exit);
         }
+        if self.stage == Stage::Replaying {
+            if self.core.is_leaving() {
+                return Next::Exit(self.leave());
+            }
+            if let Some(exit) = self.uncalled_child(true) {
+                return Next::Exit(exit);
+            }
+            self.record_discarded();
+            self.go_live(); // what was held back leaves before the end
+            return Next::Again;
+        }
+        if self.must_wait() {
+            return Next::Wait;
+        }
         if self.must_undo() {
             return self.begin_undo();
         }
-        if let Some(exit) = self.uncalled_child(true) {
-            return Next::Exit(exit);
-        }
         self.stage = Stage::Ending;
-        self.record_discarded();
-        self.core.release_held();
         let end = self.end.take();
         self.write_outbox(end.as_ref());
         self.end = end;
         Next::Again
     }
 
-    /// The engine is stopping: leave once what began has been journaled.
+    /// The engine is stopping, or the run is paused: leave once what began has been journaled.
     fn close(&mut self) -> Next {
         // With recorded outcomes left, the order of delivery is for the next process to keep.
         if self.recorded.is_empty() && self.deliver_durable() {
             return Next::Again;
         }
         if self.core.bodies() == 0 && self.commits.is_empty() {
-            Next::Exit(Exit::Left)
+            Next::Exit(self.leave())
         } else {
             Next::Wait
+        }
+    }
+
+    fn leave(&self) -> Exit {
+        if self.core.is_closing() {
+            Exit::Left
+        } else {
+            self.park(pause::obstacle())
         }
     }
 
@@ -514,8 +563,8 @@ impl Future for Driver {
         let span = this.span.clone();
         let _entered = span.enter();
         this.core.signal.set_task(cx.waker());
-        if this.core.is_closing() && !this.started {
-            return Poll::Ready(Exit::Left);
+        if !this.started && this.core.is_leaving() {
+            return Poll::Ready(this.leave());
         }
         if this
             .permit
@@ -563,6 +612,10 @@ impl Future for Driver {
                     }
                     this.watch_bodies(cx);
                     if this.core.bodies() == 0 && this.commits.is_empty() {
+                        if this.stage == Stage::Live && this.marked.is_some() {
+                            this.append(true); // it has come to a wait, and the process lives
+                            continue;
+                        }
                         this.rest();
                         match this.fall_asleep(cx) {
                             Ok(Some(exit)) => return Poll::Ready(exit),
