@@ -150,7 +150,7 @@ async fn serve(shared: Weak<Shared>) {
         let (due, next) = alive.sleepers.take_due(wall_clock());
         for run in due {
             // Claims queue up behind a bounded number of them; see `task`.
-            task::take_up(&alive, run, false);
+            task::wake(&alive, run);
         }
         let nap = next.map_or(LONGEST_NAP, |at| at.since(wall_clock()).min(LONGEST_NAP));
         // Waiting keeps the engine alive for one nap at most; then a dropped one is noticed.
