@@ -178,6 +178,50 @@ async fn a_thousand_runs_due_together_all_come_back() {
     assert_eq!(ledger.asked(), 1_000);
 }
 
+/// Starts the same run again and again: each start is in memory for a moment, and drives nothing.
+async fn ask_again(engine: &Engine, key: &str, until: impl Future<Output = ()>) {
+    let again = async {
+        loop {
+            let start = engine.start(napping(1, 20)).key(key).await;
+            start.expect("is there");
+            let start = engine.start(answering()).key(key).await;
+            start.expect("is there");
+        }
+    };
+    tokio::select! {
+        () = again => {}
+        () = until => {}
+    }
+}
+
+#[tokio::test]
+async fn a_start_of_the_same_key_keeps_no_sleeper_from_being_woken() {
+    let ledger = Ledger::shared();
+    let engine = engine(&ledger).open_with(MemoryStore::new()).await;
+    let engine = engine.expect("opens");
+    for round in 0..20 {
+        let key = &*round.to_string();
+        let naps = engine.start(napping(1, 20)).key(key).await;
+        let naps = naps.expect("starts");
+        let answers = engine.start(answering()).key(key).await;
+        let answers = answers.expect("starts");
+        until_memory_holds(&engine, 0).await;
+        ask_again(&engine, key, async {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+            answers.signal("name", "ada").await.expect("is heard");
+            tokio::time::sleep(Duration::from_millis(25)).await;
+        })
+        .await;
+        let ends = async {
+            naps.result().await.expect("ends well");
+            answers.result().await.expect("ends well");
+        };
+        let limit = Duration::from_secs(5);
+        let ended = tokio::time::timeout(limit, ends).await;
+        assert!(ended.is_ok(), "round {round}: nobody woke it");
+    }
+}
+
 /// Runs a napping and an answering run to their ends, through one crash.
 async fn through(plan: FaultPlan) -> (u32, String, Vec<String>, u64) {
     let ledger = Ledger::shared();

@@ -5,6 +5,7 @@
 
 use std::collections::VecDeque;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -172,9 +173,15 @@ pub(super) async fn resume(shared: &Arc<Shared>, run: RunId) -> Result<(), Engin
 
 /// Has a run look into its mailbox, and takes it up if it is not in memory.
 pub(super) fn mail_arrived(shared: &Arc<Shared>, run: RunId) {
-    if let Some(entry) = shared.entry(run) {
+    while let Some(entry) = shared.entry(run) {
         entry.mail_arrived();
-        return;
+        // If it is still there, whoever takes it out of memory sees that there is a letter.
+        if shared
+            .entry(run)
+            .is_some_and(|known| Arc::ptr_eq(&known, &entry))
+        {
+            return;
+        }
     }
     if shared.is_closing() {
         return;
@@ -183,8 +190,8 @@ pub(super) fn mail_arrived(shared: &Arc<Shared>, run: RunId) {
     tokio::spawn(async move {
         match wants_its_mail(&shared, run).await {
             Ok(true) => {
-                if let Some(entry) = take_up(&shared, run, false) {
-                    entry.mail_arrived();
+                if take_up(&shared, run, false).is_some() {
+                    mail_arrived(&shared, run);
                 }
             }
             Ok(false) => {}
@@ -348,7 +355,14 @@ impl Drop for Filing {
             Some(Progress::Asleep(wake_at)) => {
                 self.shared.leave_asleep(self.run, &self.entry, wake_at);
             }
-            Some(progress) => self.shared.leave(self.run, &self.entry, progress),
+            Some(progress) => {
+                let only_looked = matches!(progress, Progress::NotCreated);
+                self.shared.leave(self.run, &self.entry, progress);
+                // What came for it meanwhile is for the run that was there before.
+                if only_looked && self.entry.mail.swap(false, Ordering::AcqRel) {
+                    mail_arrived(&self.shared, self.run);
+                }
+            }
             None => {}
         }
     }

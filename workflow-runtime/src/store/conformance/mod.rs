@@ -2,13 +2,13 @@
 //!
 //! Owns one function per rule; each makes its own fresh store and panics when the rule is
 //! broken. Never looks behind the [`Store`] trait, so a PostgreSQL store runs the same
-//! lines as the memory one. [`run`] goes through all of them; the macro
+//! lines as the memory one. [`run`] goes through all of them, on a tokio runtime with timers; the macro
 //! [`store_conformance!`](crate::store_conformance) makes a `#[tokio::test]` of each.
 //!
 //! ```
 //! use workflow_runtime::store::conformance::{self, MemoryHarness};
 //!
-//! # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
+//! # tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap().block_on(async {
 //! conformance::run(&MemoryHarness::default()).await;
 //! # });
 //! ```
