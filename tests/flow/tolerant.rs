@@ -145,13 +145,15 @@ async fn a_crash_at_any_write_of_a_tolerant_run_changes_neither_result_nor_effec
                 let store = cut(journal.header(), &recorded, records).await;
                 store.set_faults(FaultPlan::at(write, fault));
                 let ledger = Ledger::shared();
-                let (first, run) = open::<with_more>(&ledger, &store).await;
+                let living = async {
+                    let (_first, run) = open::<with_more>(&ledger, &store).await;
+                    run.result().await
+                };
                 tokio::select! {
                     biased;
                     () = store.crashed() => {}
-                    result = run.result() => drop(result.expect("ends well")),
+                    result = living => drop(result.expect("ends well")),
                 }
-                drop(first);
                 let store = store.reopen(Surviving::Synced);
                 let (second, run) = open::<with_more>(&ledger, &store).await;
                 let (sum, behind_history) = run.result().await.expect("ends well");

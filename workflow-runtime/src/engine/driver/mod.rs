@@ -465,6 +465,9 @@ impl Driver {
                 return Next::Exit(exit);
             }
             self.record_discarded();
+        }
+        let is_live = !matches!(self.stage, Stage::Replaying | Stage::Recovering);
+        if !is_live && self.ending.is_none() {
             self.go_live(); // what was held back leaves before the end
             return Next::Again;
         }
