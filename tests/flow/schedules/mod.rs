@@ -141,12 +141,6 @@ async fn every_tick_has_one_run_with_a_key_of_its_own() {
     let runs = runs(&engine, None).await;
     let keys: std::collections::HashSet<_> = runs.iter().map(|run| run.key.clone()).collect();
     assert_eq!(keys.len(), runs.len());
-    let step = |pair: &[RunHeader]| pair[1].created_at.since(pair[0].created_at);
-    assert!(
-        runs.windows(2)
-            .all(|pair| step(pair) >= Duration::from_millis(1)),
-        "{runs:?}"
-    );
     assert_eq!(world.ledger.effects().len(), runs.len());
     let key = runs[0].key.as_deref().expect("has a key");
     assert!(key.starts_with("schedule/quick/20"), "{key}");
