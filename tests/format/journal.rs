@@ -13,6 +13,7 @@ use workflow_runtime::store::{RunHeader, RunState};
 use workflow_runtime::{Digest, Engine, EngineBuilder, EngineError, RunError, RunId};
 use workflow_tests::{cut, frames, survive};
 
+use super::endless::endless;
 use super::options::{abort, options};
 use super::story::{failure, order, story};
 
@@ -28,7 +29,8 @@ fn builder(audit: bool) -> EngineBuilder {
         .register::<story>()
         .register::<failure>()
         .register::<options>()
-        .register::<abort>();
+        .register::<abort>()
+        .register::<endless>();
     if audit {
         builder.audit_key(AUDIT_KEY)
     } else {
@@ -60,7 +62,7 @@ fn later() -> EngineBuilder {
 async fn record_options() -> (Journal, Vec<Bytes>) {
     let crashes = [
         FaultPlan::at(1, Fault::CrashAfter), // the outcome of `quote`
-        FaultPlan::at(2, Fault::CrashAfter), // behind discarding and a second outcome: the intent
+        FaultPlan::at(3, Fault::CrashAfter), // behind mark, discarding and second outcome: the intent
     ];
     let (result, store) = survive(later, || options("book".into()), crashes).await;
     assert_eq!(result.expect("ends well"), 4);
@@ -72,6 +74,13 @@ async fn record_abort() -> (Journal, Vec<Bytes>) {
     let crash = FaultPlan::at(1, Fault::CrashAfter);
     let (result, store) = survive(later, abort, [crash]).await;
     assert!(matches!(result, Err(RunError::Aborted { .. })));
+    read_back(false, store).await
+}
+
+/// Two checkpoints, with a patch that carries over.
+async fn record_endless() -> (Journal, Vec<Bytes>) {
+    let (result, store) = survive(|| builder(false), || endless(0, Vec::new()), []).await;
+    assert_eq!(result.expect("ends well"), 3);
     read_back(false, store).await
 }
 
@@ -179,6 +188,7 @@ async fn journals_of_format_1_are_read_to_the_same_records() {
         ("failure-1", None, record_failure().await),
         ("options-1", None, record_options().await),
         ("abort-1", None, record_abort().await),
+        ("endless-1", None, record_endless().await),
     ];
     for (name, audit, today) in cases {
         let fixture = load(name, &today);
@@ -253,6 +263,7 @@ fn moments(record: &Record) -> Vec<Timestamp> {
         Event::TimerSet(timer) => moments.push(timer.deadline),
         Event::SignalReceived(signal) => moments.push(signal.sent_at),
         Event::CancelRequested(cancel) => moments.push(cancel.sent_at),
+        Event::Checkpoint(checkpoint) => moments.push(checkpoint.now),
         _ => {}
     }
     moments
@@ -286,6 +297,7 @@ async fn the_same_story_is_written_in_the_same_bytes_but_for_the_time() {
         ("failure-1", None, record_failure().await),
         ("options-1", None, record_options().await),
         ("abort-1", None, record_abort().await),
+        ("endless-1", None, record_endless().await),
     ] {
         let fixture = load(name, &today);
         let engine = fixture.reader(audit).await;

@@ -6,6 +6,7 @@
 
 mod changed;
 mod closing;
+mod endless;
 mod ids;
 mod journal;
 mod listed;
