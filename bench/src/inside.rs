@@ -83,7 +83,9 @@ pub fn signals(scratch: &Path, repeats: usize) -> bool {
     figure("acted_ms", median(&mut times)).print();
     figure("accepted_in_prepared_syncs", median(&mut accepted)).print();
     figure("acted_in_prepared_syncs", median(&mut acted)).print();
-    figure("acted_in_syncs", median(&mut by_growing)).at_most(2.0).print()
+    figure("acted_in_syncs", median(&mut by_growing))
+        .at_most(2.0)
+        .print()
 }
 
 #[workflow]
@@ -168,5 +170,7 @@ pub fn fan_out_time(scratch: &Path, repeats: usize) -> bool {
     let figure = |metric, value| Figure::engine("fan-out", metric, value);
     figure("us_per_step_of_1000", median(&mut few)).print();
     figure("us_per_step_of_10000", median(&mut many)).print();
-    figure("time_per_step_10000_to_1000", median(&mut ratios)).at_most(1.25).print()
+    figure("time_per_step_10000_to_1000", median(&mut ratios))
+        .at_most(1.25)
+        .print()
 }

@@ -382,7 +382,9 @@ impl RunCore {
 
     /// Keeps the run from going on; the first trouble counts.
     pub(crate) fn trouble(&self, trouble: Trouble) {
-        self.state().trouble.get_or_insert_with(|| Box::new(trouble));
+        self.state()
+            .trouble
+            .get_or_insert_with(|| Box::new(trouble));
     }
 
     /// Forgets a call that was dropped before it was given its outcome.
