@@ -27,7 +27,7 @@ fn open(path: &Path) -> Arc<SledStore> {
 }
 
 /// Returns an id that looks random and is not (the finalizer of splitmix64).
-fn id(n: u64) -> RunId {
+pub fn id(n: u64) -> RunId {
     let mut x = n.wrapping_add(1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
     x = (x ^ (x >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     x = (x ^ (x >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
@@ -56,6 +56,7 @@ fn new_run(n: u64) -> NewRun {
             },
         },
         first: vec![7; 200].into(),
+        rest: Vec::new(),
         durability: Durability::Buffered,
     }
 }

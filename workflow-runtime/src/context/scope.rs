@@ -21,6 +21,9 @@ use crate::engine::core::RunCore;
 use crate::id_map::IdMap;
 use crate::ids::{CallKind, Discriminator, StepId, random_stream};
 
+/// Up to so many names of calls, a scope keeps no room for more.
+const FEW_NAMES: usize = 4;
+
 /// One scope of one run.
 pub(crate) struct Scope {
     core: Arc<RunCore>,
@@ -162,8 +165,8 @@ impl Scope {
             {
                 Some((_, _, next)) => take_next(next),
                 None => {
-                    if claims.calls.is_empty() {
-                        claims.calls.reserve_exact(1); // most scopes call one name only
+                    if claims.calls.len() < FEW_NAMES {
+                        claims.calls.reserve_exact(1); // most scopes call one or two names only
                     }
                     claims.calls.push((kind, name, 1));
                     0

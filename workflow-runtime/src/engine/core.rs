@@ -71,8 +71,9 @@ struct State {
     dropped: IdSet<StepId>,
     /// What the journal says about calls without an outcome: failed attempts, set timers.
     known: IdMap<StepId, Known>,
-    /// How far the code got before.
-    past: Past,
+    /// How far the code got before; `None` if the journal knows nothing that it has yet to come to.
+    /// Apart, like all that most runs never have: every waiting run keeps its state in memory.
+    past: Option<Box<Past>>,
     /// Records to be written, in order.
     outbox: Vec<Draft>,
     /// The time of the last delivery.
@@ -80,9 +81,9 @@ struct State {
     /// Bodies that have begun and not ended.
     bodies: usize,
     /// What keeps the run from going on.
-    trouble: Option<Trouble>,
+    trouble: Option<Box<Trouble>>,
     /// A call that is asked to show its input, and the answer.
-    evidence: Option<(StepId, Option<Bytes>)>,
+    evidence: Option<Box<(StepId, Option<Bytes>)>>,
     /// Recorded outcomes are still to come: what the code does now, it did before.
     repeating: bool,
     /// Signals, children, published values: most runs have none.
@@ -148,6 +149,7 @@ impl RunCore {
         now: Timestamp,
         phase: Phase,
     ) -> Arc<Self> {
+        let past_counts = !past.is_blank();
         Arc::new(Self {
             identity,
             forks: past.take_forks(),
@@ -160,7 +162,7 @@ impl RunCore {
                 calls: IdMap::default(),
                 dropped: IdSet::default(),
                 known,
-                past,
+                past: past_counts.then(|| Box::new(past)),
                 outbox: Vec::new(),
                 now,
                 bodies: 0,
@@ -253,7 +255,7 @@ impl RunCore {
             fresh_for: None,
         };
         let mut state = self.state();
-        let recorded = state.past.make(id);
+        let recorded = state.past.as_mut().is_some_and(|past| past.make(id));
         let taken = state.calls.insert(
             id,
             Box::new(Waiting {
@@ -274,7 +276,8 @@ impl RunCore {
                  workflow-runtime",
                 first.view.site
             ));
-            state.trouble.get_or_insert(Trouble::Fail(error));
+            let trouble = Trouble::Fail(error);
+            state.trouble.get_or_insert_with(|| Box::new(trouble));
         }
     }
 
@@ -301,7 +304,8 @@ impl RunCore {
             return Turn::Wait { show_input: false };
         }
         if call.recorded || state.phase == Phase::Replaying {
-            let show_input = matches!(state.evidence, Some((asked, None)) if asked == id);
+            let asked = state.evidence.as_deref();
+            let show_input = matches!(asked, Some((asked, None)) if *asked == id);
             return Turn::Wait { show_input };
         }
         match state.phase {
@@ -384,14 +388,16 @@ impl RunCore {
 
     /// Shows the input of a call that was asked for it.
     pub(crate) fn show_input(&self, input: Bytes) {
-        if let Some((_, answer)) = &mut self.state().evidence {
-            *answer = Some(input);
+        if let Some(evidence) = &mut self.state().evidence {
+            evidence.1 = Some(input);
         }
     }
 
     /// Keeps the run from going on; the first trouble counts.
     pub(crate) fn trouble(&self, trouble: Trouble) {
-        self.state().trouble.get_or_insert(trouble);
+        self.state()
+            .trouble
+            .get_or_insert_with(|| Box::new(trouble));
     }
 
     /// Forgets a call that was dropped before it was given its outcome.
@@ -462,8 +468,10 @@ impl RunCore {
             let mut state = self.state();
             // In tolerant replay an older outcome can follow a newer one; time goes on all the same.
             state.now = state.now.max(time);
-            if state.phase != Phase::Replaying {
-                state.past.pass_all();
+            if state.phase != Phase::Replaying
+                && let Some(past) = &mut state.past
+            {
+                past.pass_all();
             }
             match state.calls.get_mut(&id) {
                 Some(call) => {
@@ -518,7 +526,7 @@ impl RunCore {
     pub(crate) fn ask_for_input(&self, id: StepId) {
         let waker = {
             let mut state = self.state();
-            state.evidence = Some((id, None));
+            state.evidence = Some(Box::new((id, None)));
             state.calls.get(&id).map(|call| call.waker.clone())
         };
         if let Some(waker) = waker {
@@ -528,7 +536,7 @@ impl RunCore {
 
     /// Takes the input that a call showed.
     pub(crate) fn take_input(&self) -> Option<Bytes> {
-        self.state().evidence.take().and_then(|(_, input)| input)
+        self.state().evidence.take().and_then(|evidence| evidence.1)
     }
 
     /// Takes the records to be written, in exchange for an empty list.
@@ -536,8 +544,13 @@ impl RunCore {
         std::mem::swap(&mut self.state().outbox, empty);
     }
 
+    /// The run only waits: gives back room that it may not need for days.
+    pub(crate) fn rest(&self) {
+        self.state().outbox.shrink_to_fit();
+    }
+
     pub(crate) fn take_trouble(&self) -> Option<Trouble> {
-        self.state().trouble.take()
+        self.state().trouble.take().map(|trouble| *trouble)
     }
 
     pub(crate) fn bodies(&self) -> usize {

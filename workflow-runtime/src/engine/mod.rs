@@ -490,6 +490,12 @@ impl Engine {
         self.shared().runs().len()
     }
 
+    /// Returns how many runs left memory and are to be woken at a time. After a restart they come to be
+    /// known within a moment after the engine is open.
+    pub fn runs_asleep(&self) -> usize {
+        self.shared().sleepers.count()
+    }
+
     /// Returns the newest warnings about runs of this engine.
     pub fn warnings(&self) -> Vec<Warning> {
         self.shared().services.warnings.list()

@@ -59,6 +59,11 @@ impl Sleepers {
         }
     }
 
+    /// How many runs are to be woken at a time.
+    pub(super) fn count(&self) -> usize {
+        self.index().due.len()
+    }
+
     /// Keeps the entry of a run that falls asleep, if somebody may wait for it.
     pub(super) fn keep(&self, run: RunId, entry: &Arc<RunEntry>) {
         let mut index = self.index();

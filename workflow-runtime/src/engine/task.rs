@@ -318,7 +318,11 @@ fn drive(
     entry: &RunEntry,
 ) -> impl Future<Output = Progress> + Send + use<> {
     let (run, epoch) = (begun.chain.run(), begun.epoch);
-    let driver = begun.into_driver(shared, entry).map(Box::new);
+    // Both apart: what is awaited here is part of every run's task for as long as it is in memory.
+    let driver = begun
+        .into_driver(shared, entry)
+        .map(Box::new)
+        .map_err(Box::new);
     let shared = shared.clone();
     async move {
         let exit = match driver {

@@ -88,6 +88,11 @@ impl Past {
         });
     }
 
+    /// Says whether nothing that is asked of it depends on it: the code has come to all that is known.
+    pub(crate) fn is_blank(&self) -> bool {
+        self.unmade.is_empty() && self.patches.is_empty() && self.forks.is_empty()
+    }
+
     /// Takes out the runs that the journal's beginning was copied from.
     pub(crate) fn take_forks(&mut self) -> Vec<Fork> {
         std::mem::take(&mut self.forks)

@@ -181,7 +181,9 @@ impl RunCore {
         };
         let known = {
             let mut state = self.state();
-            state.past.make(call);
+            if let Some(past) = &mut state.past {
+                past.make(call);
+            }
             state.outside().children.insert(call, slot);
             state.known.remove(&call)
         };

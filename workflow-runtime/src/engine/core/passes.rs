@@ -37,9 +37,11 @@ impl RunCore {
         let state = &mut *state;
         state.dropped.clear();
         state.known.clear();
-        let patches = state.past.patches();
-        let patches = patches.map(|(name, taken)| (name.into(), taken)).collect();
-        state.past.begin_anew();
+        let mut patches = Vec::new();
+        if let Some(past) = &mut state.past {
+            patches.extend(past.patches().map(|(name, taken)| (name.into(), taken)));
+            past.begin_anew();
+        }
         let mut checkpoint = Checkpoint {
             pass,
             input,

@@ -12,7 +12,7 @@ impl RunCore {
         if self.forks.is_empty() {
             return self.run();
         }
-        let passed = self.state().past.passed();
+        let passed = self.state().past.as_ref().and_then(|past| past.passed());
         let origin = self.forks.iter().find(|fork| passed < fork.until);
         origin.map_or(self.run(), |fork| fork.origin)
     }
@@ -30,7 +30,7 @@ impl RunCore {
     /// Says whether the run takes the new code of a patch, and puts that on record.
     pub(crate) fn patched(&self, name: &str) -> bool {
         let mut state = self.state();
-        match state.past.patch(name) {
+        match state.past.get_or_insert_default().patch(name) {
             Patch::Taken => true,
             Patch::Untaken => false,
             Patch::New => {
@@ -50,11 +50,15 @@ impl RunCore {
 
     /// Something newer than all that was recorded before is being delivered.
     pub(crate) fn pass_all(&self) {
-        self.state().past.pass_all();
+        if let Some(past) = &mut self.state().past {
+            past.pass_all();
+        }
     }
 
     /// A recorded outcome is being delivered or passed over.
     pub(crate) fn pass(&self, seq: u64) {
-        self.state().past.pass(seq);
+        if let Some(past) = &mut self.state().past {
+            past.pass(seq);
+        }
     }
 }

@@ -555,6 +555,7 @@ impl Driver {
         self.commits.shrink_to_fit();
         self.durable.shrink_to_fit();
         self.drafts.shrink_to_fit();
+        self.core.rest();
     }
 }
 

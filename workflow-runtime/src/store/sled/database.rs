@@ -26,6 +26,13 @@ pub(super) const MAX_UNSYNCED: usize = 512 * 1024;
 /// What removing an entry counts for against [`MAX_UNSYNCED`]: sled rewrites the page.
 const REMOVAL_COST: usize = 1024;
 
+/// After how many changes of a batch another round of giving memory back is due: sled makes two or three
+/// old copies of pages for each, and a round frees up to 512 of them.
+const CHANGES_PER_ROUND: usize = 128;
+
+/// Rounds after every batch, however small: what a batch leaves is free two rounds later.
+const LEAST_ROUNDS: usize = 3;
+
 /// One change of one key: a new value, or none.
 pub(super) type Write = (Vec<u8>, Option<Vec<u8>>);
 
@@ -191,6 +198,7 @@ impl Database {
                 (key, None) => self.call("committing", || self.sled.remove(key).map(drop)),
             };
         }
+        let changes = writes.len();
         let mut batch = sled::Batch::default();
         for (key, value) in writes {
             match value {
@@ -198,7 +206,9 @@ impl Database {
                 None => batch.remove(key),
             }
         }
-        self.call("committing", || self.sled.apply_batch(batch))
+        self.call("committing", || self.sled.apply_batch(batch))?;
+        give_back_memory(changes);
+        Ok(())
     }
 
     /// Hands everything to the operating system.
@@ -241,6 +251,17 @@ impl Database {
             drop(sled);
             Ok(())
         })
+    }
+}
+
+/// Has sled free the pages that it replaced.
+///
+/// It does so by itself only after every 128 calls, a limited number each time. A batch is one call
+/// that replaces hundreds of pages, so without this what it replaces piles up: some KiB for every run
+/// that falls asleep.
+fn give_back_memory(changes: usize) {
+    for _ in 0..LEAST_ROUNDS + changes / CHANGES_PER_ROUND {
+        sled::pin().flush();
     }
 }
 
