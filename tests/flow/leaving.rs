@@ -7,7 +7,7 @@ use futures::join;
 use workflow_runtime::store::memory::{Fault, FaultPlan, MemoryStore, Surviving};
 use workflow_runtime::{
     Engine, EngineBuilder, EngineError, Error, Result, RunStatus, get_step_metadata, sleep, step,
-    wait_for, workflow,
+    timeout, wait_for, workflow,
 };
 use workflow_tests::Ledger;
 
@@ -44,6 +44,16 @@ async fn answering() -> Result<String> {
 }
 
 #[workflow]
+async fn patient(names: u32) -> Result<u32> {
+    let mut heard = 0;
+    for _ in 0..names {
+        let name = timeout(Duration::from_secs(3600), wait_for::<String>("name")).await;
+        heard += u32::from(name.is_ok());
+    }
+    Ok(heard)
+}
+
+#[workflow]
 async fn asking() -> Result<String> {
     let (answer, ()) = join!(answering(), sleep(Duration::from_millis(40)));
     answer
@@ -59,6 +69,7 @@ fn engine(ledger: &Arc<Ledger>) -> EngineBuilder {
         .register::<napping>()
         .register::<answering>()
         .register::<asking>()
+        .register::<patient>()
         .register::<retrying>()
         .evict_after(Duration::from_millis(2))
         .resource_arc(ledger.clone())
@@ -96,6 +107,21 @@ async fn a_signal_wakes_a_run_that_left_memory() {
     run.signal("name", "ada").await.expect("sends");
     assert_eq!(run.result().await.expect("ends well"), "ada");
     assert_eq!(ledger.asked(), 2);
+}
+
+#[tokio::test]
+async fn a_run_that_a_signal_woke_leaves_no_time_behind() {
+    let ledger = Ledger::shared();
+    let engine = engine(&ledger).open_in_memory().await.expect("opens");
+    let run = engine.start(patient(3)).await.expect("starts");
+    for n in 0..3 {
+        until_memory_holds(&engine, 0).await;
+        assert_eq!(engine.runs_asleep(), 1, "before signal {n}");
+        run.signal("name", "ada").await.expect("sends");
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    assert_eq!(run.result().await.expect("ends well"), 3);
+    assert_eq!(engine.runs_asleep(), 0);
 }
 
 #[tokio::test]

@@ -35,10 +35,21 @@ pub(super) struct Sleepers {
 #[derive(Default)]
 struct Index {
     due: BTreeSet<(Timestamp, RunId)>,
+    /// When each of them is due: a run that a letter woke leaves no time behind.
+    at: IdMap<RunId, Timestamp>,
     /// Entries of sleeping runs that somebody waits for.
     awaited: IdMap<RunId, Weak<RunEntry>>,
     /// When to look through them again.
     prune_at: usize,
+}
+
+impl Index {
+    /// The run is not waited for any more.
+    fn forget(&mut self, run: RunId) {
+        if let Some(at) = self.at.remove(&run) {
+            self.due.remove(&(at, run));
+        }
+    }
 }
 
 impl Sleepers {
@@ -51,7 +62,9 @@ impl Sleepers {
         let is_first = {
             let mut index = self.index();
             let is_first = index.due.first().is_none_or(|first| (at, run) < *first);
+            index.forget(run);
             index.due.insert((at, run));
+            index.at.insert(run, at);
             is_first
         };
         if is_first {
@@ -76,7 +89,9 @@ impl Sleepers {
 
     /// Takes the entry that somebody waits with, for a run that is taken up again.
     pub(super) fn take(&self, run: RunId) -> Option<Arc<RunEntry>> {
-        self.index().awaited.remove(&run)?.upgrade()
+        let mut index = self.index();
+        index.forget(run);
+        index.awaited.remove(&run)?.upgrade()
     }
 
     /// The entry to wait with for a sleeping run.
@@ -103,7 +118,7 @@ impl Sleepers {
             if at > now {
                 return (due, Some(at));
             }
-            index.due.pop_first();
+            index.forget(run);
             due.push((at, run));
         }
         (due, None)
