@@ -49,6 +49,12 @@ impl Tracker {
         self.changed.notify_waiters();
     }
 
+    /// Says whether it is not clear yet who drives the run.
+    pub(crate) fn is_creating(&self) -> bool {
+        let progress = self.progress.lock().unwrap_or_else(PoisonError::into_inner);
+        matches!(*progress, Progress::Creating)
+    }
+
     /// Waits until `reached` says so.
     pub(crate) async fn wait_for(&self, reached: impl Fn(&Progress) -> bool) -> Progress {
         loop {

@@ -153,7 +153,7 @@ async fn serve(shared: Weak<Shared>) {
             if at == Timestamp::default() {
                 task::mail_arrived(&alive, run); // so the store names those that have letters
             } else {
-                task::take_up(&alive, run, false);
+                task::wake(&alive, run); // also if a start of its key just looks whether it is there
             }
         }
         let nap = next.map_or(LONGEST_NAP, |at| at.since(wall_clock()).min(LONGEST_NAP));

@@ -159,25 +159,34 @@ pub(super) async fn resume(shared: &Arc<Shared>, run: RunId) -> Result<(), Engin
 
 /// Has a run look into its mailbox, and takes it up if it is not in memory.
 pub(super) fn mail_arrived(shared: &Arc<Shared>, run: RunId) {
-    if let Some(entry) = shared.entry(run) {
-        entry.mail_arrived();
-        return;
-    }
-    if shared.is_closing() {
+    let known = tell_in_memory(shared, run);
+    let drives = |entry: &Arc<RunEntry>| !entry.progress.is_creating();
+    if known.as_ref().is_some_and(drives) || shared.is_closing() {
         return;
     }
     let shared = shared.clone();
     tokio::spawn(async move {
+        // A start of the same key that looks whether the run is there takes up no letters.
+        if let Some(known) = known
+            && !has_left_undriven(&known).await
+        {
+            return;
+        }
         match wants_its_mail(&shared, run).await {
-            Ok(true) => {
-                if let Some(entry) = take_up(&shared, run, false) {
-                    entry.mail_arrived();
-                }
-            }
+            Ok(true) => wake(&shared, run),
             Ok(false) => {}
             Err(error) => tracing::error!(%run, %error, "its letters wait"),
         }
     });
+}
+
+/// Tells a run in memory of its letters. Under one lock with those who leave: whoever is told before it
+/// leaves sees that when it does.
+fn tell_in_memory(shared: &Shared, run: RunId) -> Option<Arc<RunEntry>> {
+    let runs = shared.runs();
+    let entry = runs.get(&run)?;
+    entry.mail_arrived();
+    Some(entry.clone())
 }
 
 /// Says whether a run that is not in memory is to be taken up for its letters. A parked run gets them when
@@ -216,13 +225,23 @@ pub(super) fn wake(shared: &Arc<Shared>, run: RunId) {
 /// What is in memory may be no more than a start of the same key that looks whether the run is there: it
 /// does not drive it, so the run is woken as soon as that has left.
 async fn wake_after(shared: Arc<Shared>, run: RunId, mut known: Arc<RunEntry>) {
-    let settled = |progress: &Progress| !matches!(progress, Progress::Creating);
-    while let Progress::NotCreated = known.progress.wait_for(settled).await
+    // It may have letters that came while nobody drove it.
+    tell_in_memory(&shared, run);
+    while has_left_undriven(&known).await
         && !shared.is_closing()
         && let Some(other) = take_up(&shared, run, false)
     {
         known = other;
     }
+}
+
+/// Waits until it is clear who drives a run in memory. `true` if nobody did.
+async fn has_left_undriven(known: &RunEntry) -> bool {
+    let settled = |progress: &Progress| !matches!(progress, Progress::Creating);
+    matches!(
+        known.progress.wait_for(settled).await,
+        Progress::NotCreated
+    )
 }
 
 /// Drives a stored run in a task of its own, unless it is in memory already: then that is
