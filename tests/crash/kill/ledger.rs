@@ -15,7 +15,10 @@ pub(crate) struct Ledger(File);
 
 impl Ledger {
     pub(crate) fn open(dir: &Path, name: &str) -> io::Result<Self> {
-        let file = File::options().append(true).create(true).open(path(dir, name))?;
+        let file = File::options()
+            .append(true)
+            .create(true)
+            .open(path(dir, name))?;
         Ok(Self(file))
     }
 

@@ -6,6 +6,7 @@
 mod family;
 mod later;
 mod passes;
+mod space;
 mod talking;
 
 use std::sync::Arc;

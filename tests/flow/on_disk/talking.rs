@@ -199,10 +199,7 @@ async fn a_mailbox_larger_than_any_write_is_heard_through_every_stop() {
         let disk = Disk::new(engine);
         let engine = disk.open().await;
         let run = engine.start(hearing(COUNT)).await.expect("starts").id();
-        engine
-            .signal(run, "text", &text(0))
-            .await
-            .expect("sends");
+        engine.signal(run, "text", &text(0)).await.expect("sends");
         let engine = disk.restart(engine, stop).await;
         for number in 1..COUNT {
             let sent = engine.signal(run, "text", &text(number)).await;

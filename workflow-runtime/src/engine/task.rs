@@ -238,10 +238,7 @@ async fn wake_after(shared: Arc<Shared>, run: RunId, mut known: Arc<RunEntry>) {
 /// Waits until it is clear who drives a run in memory. `true` if nobody did.
 async fn has_left_undriven(known: &RunEntry) -> bool {
     let settled = |progress: &Progress| !matches!(progress, Progress::Creating);
-    matches!(
-        known.progress.wait_for(settled).await,
-        Progress::NotCreated
-    )
+    matches!(known.progress.wait_for(settled).await, Progress::NotCreated)
 }
 
 /// Drives a stored run in a task of its own, unless it is in memory already: then that is

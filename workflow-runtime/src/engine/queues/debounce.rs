@@ -7,8 +7,8 @@ use std::future::IntoFuture;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::note::{Entry, Pending, pending_key, read, waiting_key};
 use super::enqueue::{arrival, awaits_its_turn};
+use super::note::{Entry, Pending, pending_key, read, waiting_key};
 use super::{Placing, refuse, settings};
 use crate::clock::{Timestamp, wall_clock};
 use crate::engine::prepared::{EncodedCall, Naming, Prepared};
