@@ -339,6 +339,7 @@ impl<'a> Round<'a> {
                 since: self.now,
             };
             changes.push(remove(key.clone()));
+            changes.push(remove(notes::queued(entry.run)));
             changes.push(NoteChange {
                 key: slot_key(self.namespace(), self.queue, entry.run),
                 value: Some(notes::encode(&slot)),
