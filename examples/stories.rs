@@ -48,3 +48,17 @@ fn quickstart_executes_nothing_the_second_time() {
         .collect();
     assert_eq!(rest, second, "the same run and the same result");
 }
+
+#[test]
+fn approval_reminds_pays_once_and_gives_up_where_nobody_answers() {
+    let said = stdout(&example("approval").output().expect("it starts"));
+    assert_eq!(said.matches("reminder 1: lunch").count(), 1, "{said}");
+    assert_eq!(said.matches("the bank pays").count(), 1, "{said}");
+    assert!(said.contains("\n12 paid for lunch\n"), "{said}");
+    assert_eq!(said.matches(": yacht?").count(), 2, "two reminders: {said}");
+    assert!(said.contains("\nyacht: nobody answered run_"), "{said}");
+    assert!(
+        said.contains("⑂ pay"),
+        "the child is in the journal: {said}"
+    );
+}

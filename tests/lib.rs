@@ -5,15 +5,18 @@
 //! copied or damaged on purpose ([`cut`], [`Edited`]).
 
 use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use bytes::Bytes;
 use serde::de::DeserializeOwned;
+use workflow_runtime::clock::Timestamp;
 use workflow_runtime::journal::{Event, Journal, Outcome, StepCompleted};
 use workflow_runtime::store::memory::{FaultPlan, MemoryStore, Surviving};
 use workflow_runtime::store::{
-    Append, BoxFuture, Claim, Creation, Durability, Epoch, NewRun, Parking, RunHeader, RunQuery,
-    RunState, Store, StoreResult,
+    Append, BoxFuture, Claim, Commit, Committed, Creation, Durability, Epoch, Mail, NewRun,
+    NoteKey, Parking, Released, Reopening, RunHeader, RunQuery, RunState, Sleeper, Store,
+    StoreResult,
 };
 use workflow_runtime::{
     EngineBuilder, RunError, RunId, StepId, Workflow, WorkflowCall, get_step_metadata,
@@ -26,6 +29,7 @@ pub struct Ledger(Mutex<Book>);
 #[derive(Debug, Default)]
 struct Book {
     effects: BTreeMap<StepId, String>,
+    order: Vec<StepId>,
     asked: Vec<(StepId, u32)>,
 }
 
@@ -48,11 +52,21 @@ impl Ledger {
         let meta = get_step_metadata();
         let mut book = self.book();
         book.asked.push((meta.step_id, meta.attempt));
+        if !book.effects.contains_key(&meta.step_id) {
+            book.order.push(meta.step_id);
+        }
         let first = book
             .effects
             .entry(meta.step_id)
             .or_insert_with(|| what.to_owned());
         assert_eq!(first, what, "one id was used for two effects");
+    }
+
+    /// What was done, in the order in which it was first asked for.
+    pub fn in_order(&self) -> Vec<String> {
+        let book = self.book();
+        let effects = book.order.iter().map(|step| book.effects[step].clone());
+        effects.collect()
     }
 
     /// What was done, sorted.
@@ -112,6 +126,23 @@ pub async fn survive<W: Workflow>(
     }
 }
 
+/// Opens an engine and lets it live until its process dies, which may be while it is opened.
+///
+/// # Panics
+///
+/// If the engine cannot be opened.
+pub async fn live_until_the_crash(engine: EngineBuilder, store: &MemoryStore) {
+    let living = async {
+        let _engine = engine.open_with(store.clone()).await.expect("opens");
+        std::future::pending::<()>().await;
+    };
+    tokio::select! {
+        biased;
+        () = store.crashed() => {}
+        () = living => {}
+    }
+}
+
 /// Reads the frames of a run.
 ///
 /// # Panics
@@ -136,6 +167,7 @@ pub async fn cut(header: &RunHeader, frames: &[Bytes], records: usize) -> Memory
     let new = NewRun {
         header,
         first: frames[0].clone(),
+        rest: Vec::new(),
         durability: Durability::Synced,
     };
     store.create(new).await.expect("creates");
@@ -146,6 +178,8 @@ pub async fn cut(header: &RunHeader, frames: &[Bytes], records: usize) -> Memory
             first_seq: 1,
             frames: frames[1..records].to_vec(),
             end: None,
+            taken: 0,
+            changes: None,
             durability: Durability::Synced,
         };
         store.append(append).await.expect("appends");
@@ -186,7 +220,20 @@ pub fn value<T: DeserializeOwned>(step: &StepCompleted) -> T {
     }
 }
 
-/// A store that shows frames other than those that were written.
+/// How often notes of [`Edited`] stores were read.
+static LOOKS: AtomicUsize = AtomicUsize::new(0);
+
+/// Lets whoever else looks at the store change it before this one goes on, one sooner and the next one
+/// later, and some of them much later.
+async fn dawdle() {
+    let look = LOOKS.fetch_add(1, Ordering::Relaxed);
+    let long = if look % 17 == 16 { 150 } else { 0 };
+    for _ in 0..look * 7 % 5 + long {
+        tokio::task::yield_now().await;
+    }
+}
+
+/// A store that shows frames other than those that were written, and reads notes slowly.
 pub struct Edited<F> {
     /// What was written.
     pub store: MemoryStore,
@@ -203,6 +250,60 @@ impl<F: Fn(&mut Vec<Bytes>) + Send + Sync + 'static> Store for Edited<F> {
         self.store.append(append)
     }
 
+    fn commit(&self, commit: Commit) -> BoxFuture<'_, StoreResult<Committed>> {
+        self.store.commit(commit)
+    }
+
+    fn put_to_sleep(
+        &self,
+        run: RunId,
+        epoch: Epoch,
+        wake_at: Option<Timestamp>,
+    ) -> BoxFuture<'_, StoreResult<Released>> {
+        self.store.put_to_sleep(run, epoch, wake_at)
+    }
+
+    fn revive(&self, reopening: Reopening) -> BoxFuture<'_, StoreResult<Epoch>> {
+        self.store.revive(reopening)
+    }
+
+    fn delete(&self, runs: Vec<RunId>) -> BoxFuture<'_, StoreResult<u64>> {
+        self.store.delete(runs)
+    }
+
+    fn asleep(
+        &self,
+        after: Option<Sleeper>,
+        limit: usize,
+    ) -> BoxFuture<'_, StoreResult<Vec<Sleeper>>> {
+        self.store.asleep(after, limit)
+    }
+
+    fn mail(&self, run: RunId, from: u64) -> BoxFuture<'_, StoreResult<Vec<Mail>>> {
+        self.store.mail(run, from)
+    }
+
+    fn note(&self, key: NoteKey) -> BoxFuture<'_, StoreResult<Option<Bytes>>> {
+        Box::pin(async move {
+            let note = self.store.note(key).await;
+            dawdle().await;
+            note
+        })
+    }
+
+    fn notes(
+        &self,
+        prefix: NoteKey,
+        after: Option<NoteKey>,
+        limit: usize,
+    ) -> BoxFuture<'_, StoreResult<Vec<(NoteKey, Bytes)>>> {
+        Box::pin(async move {
+            let notes = self.store.notes(prefix, after, limit).await;
+            dawdle().await;
+            notes
+        })
+    }
+
     fn park(
         &self,
         run: RunId,
@@ -212,9 +313,9 @@ impl<F: Fn(&mut Vec<Bytes>) + Send + Sync + 'static> Store for Edited<F> {
         self.store.park(run, epoch, parking)
     }
 
-    fn claim(&self, run: RunId) -> BoxFuture<'_, StoreResult<Option<Claim>>> {
+    fn claim(&self, run: RunId, from: u64) -> BoxFuture<'_, StoreResult<Option<Claim>>> {
         Box::pin(async move {
-            let mut claim = self.store.claim(run).await?;
+            let mut claim = self.store.claim(run, from).await?;
             if let Some(claim) = &mut claim {
                 (self.edit)(&mut claim.frames);
             }

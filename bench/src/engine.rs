@@ -25,7 +25,7 @@ pub fn runtime() -> tokio::runtime::Runtime {
 }
 
 #[step]
-async fn trivial(n: u64) -> u64 {
+pub async fn trivial(n: u64) -> u64 {
     n + 1
 }
 
@@ -196,13 +196,14 @@ async fn one_step_then_sleep(n: u64) -> u64 {
 }
 
 /// Resident bytes per run that waits in memory.
-pub fn waiting_memory(scratch: &Path) -> f64 {
+pub fn waiting_memory(scratch: &Path, evict_after: Option<Duration>) -> f64 {
     const RUNS: u64 = 64 * 200;
     let dir = fresh(scratch);
     runtime().block_on(async {
         let engine = Engine::builder()
             .register::<one_step_then_sleep>()
             .durability(Durability::Buffered)
+            .evict_after(evict_after)
             .open(dir.path().join("store"))
             .await
             .expect("it opens");
@@ -243,7 +244,8 @@ async fn settle() {
     tokio::time::sleep(Duration::from_millis(500)).await;
 }
 
-fn resident_bytes() -> f64 {
+/// Returns how much memory this process has.
+pub fn resident_bytes() -> f64 {
     let status = std::fs::read_to_string("/proc/self/status").expect("Linux");
     let line = status
         .lines()

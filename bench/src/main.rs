@@ -9,10 +9,14 @@
 
 mod engine;
 mod floor;
+mod inside;
+mod leaving;
 mod report;
+mod sleepers;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::time::Duration;
 
 use report::{Figure, median};
 
@@ -30,24 +34,70 @@ fn main() -> ExitCode {
         ["floor"] => {
             throughput(scratch);
             replay(scratch);
-            in_child("waiting-memory", "bytes_per_run");
-            in_child("open-empty", "ms");
+            in_child("waiting-memory", "bytes_per_run", Some(4_096.0));
+            in_child("open-empty", "ms", Some(50.0));
         }
+        ["waiting-memory"] => {
+            let stays = in_child("waiting-memory", "bytes_per_run", Some(4_096.0));
+            let may_leave = in_child("waiting-memory-evictable", "bytes_per_run", Some(4_096.0));
+            return met(stays && may_leave);
+        }
+        ["open-empty"] => return met(in_child("open-empty", "ms", Some(50.0))),
         ["throughput"] => throughput(scratch),
         ["replay"] => replay(scratch),
         ["sustained"] => sustained(scratch),
+        ["sleepers-store"] => sleepers::sleepers(scratch, 100_000),
+        ["sleepers"] => return met(leaving::sleepers(scratch, 100_000)),
+        ["sleepers", runs] => {
+            let runs = runs.parse().expect("a number of runs");
+            return met(leaving::sleepers(scratch, runs));
+        }
+        ["timers"] => return met(leaving::timers(scratch, 10_000)),
+        ["signals"] => return met(inside::signals(scratch, repeats())),
+        ["fan-out"] => {
+            let linear = inside::fan_out_time(scratch, repeats());
+            let small = in_child("fan-out-memory", "bytes_per_step", Some(4_096.0));
+            return met(linear && small);
+        }
         ["steps", at_once] => {
             let at_once = at_once.parse().expect("a number of runs");
             println!("{:.0}", engine::steps_per_second(scratch, at_once));
         }
-        ["child", "waiting-memory"] => println!("{}", engine::waiting_memory(scratch)),
+        ["child", "waiting-memory"] => println!("{}", engine::waiting_memory(scratch, None)),
+        ["child", "waiting-memory-evictable"] => {
+            let never_reached = Duration::from_secs(600);
+            println!("{}", engine::waiting_memory(scratch, Some(never_reached)));
+        }
+        ["child", "fill-sleepers", runs, path] => {
+            let runs = runs.parse().expect("a number of runs");
+            sleepers::fill_store(Path::new(path), runs);
+        }
+        ["child", "index-memory", runs] => leaving::index(runs.parse().expect("a number")),
+        ["child", "fill-asleep", runs, path] => {
+            leaving::fill(Path::new(path), runs.parse().expect("a number"));
+        }
+        ["child", "reload-asleep", runs, path] => {
+            leaving::reload(Path::new(path), runs.parse().expect("a number"));
+        }
+        ["child", "fan-out-memory"] => inside::fan_out_memory(scratch, 10_000),
         ["child", "open-empty"] => println!("{}", engine::open_empty(scratch)),
         _ => {
-            eprintln!("usage: bench floor | throughput | replay | sustained | steps N");
+            eprintln!(
+                "usage: bench floor | throughput | replay | waiting-memory | open-empty | sustained | sleepers [N] | \
+                 sleepers-store | timers | signals | fan-out | steps N"
+            );
             return ExitCode::FAILURE;
         }
     }
     ExitCode::SUCCESS
+}
+
+/// A figure that is missed is a failure.
+fn met(all: bool) -> ExitCode {
+    match all {
+        true => ExitCode::SUCCESS,
+        false => ExitCode::FAILURE,
+    }
 }
 
 fn repeats() -> usize {
@@ -58,7 +108,7 @@ fn repeats() -> usize {
 }
 
 /// Steps per second, synced, beside what the disk gives a plain file at the same concurrency.
-fn throughput(scratch: &std::path::Path) {
+fn throughput(scratch: &Path) {
     for (workload, at_once) in [
         ("sequential", 1),
         ("concurrent-64", 64),
@@ -82,7 +132,7 @@ fn throughput(scratch: &std::path::Path) {
 }
 
 /// Steps per second when a recorded run is replayed.
-fn replay(scratch: &std::path::Path) {
+fn replay(scratch: &Path) {
     for (workload, steps) in [("replay-10000", 10_000), ("replay-100000", 100_000)] {
         let measured: Vec<_> = (0..repeats().min(3))
             .map(|_| engine::replay(scratch, steps))
@@ -95,7 +145,7 @@ fn replay(scratch: &std::path::Path) {
 }
 
 /// Whether a store that holds 1,000,000 steps is slower than a new one.
-fn sustained(scratch: &std::path::Path) {
+fn sustained(scratch: &Path) {
     let rates = engine::sustained(scratch, 1_000_000, 50_000);
     let first = rates.iter().take(2).sum::<f64>() / 2.0;
     let last = rates.iter().rev().take(2).sum::<f64>() / 2.0;
@@ -106,7 +156,7 @@ fn sustained(scratch: &std::path::Path) {
 }
 
 /// Measures what needs a process of its own.
-fn in_child(workload: &'static str, metric: &'static str) {
+fn in_child(workload: &'static str, metric: &'static str, at_most: Option<f64>) -> bool {
     let mut values: Vec<f64> = (0..repeats())
         .map(|_| {
             let output = std::process::Command::new(std::env::current_exe().expect("our own path"))
@@ -117,5 +167,9 @@ fn in_child(workload: &'static str, metric: &'static str) {
             text.trim().parse().expect("the child prints a number")
         })
         .collect();
-    Figure::engine(workload, metric, median(&mut values)).print();
+    let mut figure = Figure::engine(workload, metric, median(&mut values));
+    if let Some(limit) = at_most {
+        figure = figure.at_most(limit);
+    }
+    figure.print()
 }

@@ -7,6 +7,14 @@ pub struct Figure {
     metric: &'static str,
     value: f64,
     ratio: Option<f64>,
+    target: Option<Target>,
+}
+
+/// What was asked for.
+#[derive(Clone, Copy)]
+enum Target {
+    AtMost(f64),
+    AtLeast(f64),
 }
 
 impl Figure {
@@ -27,6 +35,7 @@ impl Figure {
             metric,
             value,
             ratio: None,
+            target: None,
         }
     }
 
@@ -36,15 +45,39 @@ impl Figure {
         self
     }
 
-    /// Prints the figure.
-    pub fn print(&self) {
+    /// Sets what the value may be at most.
+    pub fn at_most(mut self, limit: f64) -> Self {
+        self.target = Some(Target::AtMost(limit));
+        self
+    }
+
+    /// Sets what the value must be at least.
+    pub fn at_least(mut self, limit: f64) -> Self {
+        self.target = Some(Target::AtLeast(limit));
+        self
+    }
+
+    /// Prints the figure. Says whether it is what was asked for, if anything was.
+    pub fn print(&self) -> bool {
+        let (target, is_met) = match self.target {
+            None => (String::new(), true),
+            Some(Target::AtMost(limit)) => (
+                format!(",\"at_most\":{limit},\"met\":{}", self.value <= limit),
+                self.value <= limit,
+            ),
+            Some(Target::AtLeast(limit)) => (
+                format!(",\"at_least\":{limit},\"met\":{}", self.value >= limit),
+                self.value >= limit,
+            ),
+        };
         let ratio = self
             .ratio
             .map_or_else(|| "null".to_owned(), |ratio| format!("{ratio:.3}"));
         println!(
-            "{{\"system\":\"{}\",\"workload\":\"{}\",\"metric\":\"{}\",\"value\":{:.3},\"ratio_to_floor\":{ratio}}}",
+            "{{\"system\":\"{}\",\"workload\":\"{}\",\"metric\":\"{}\",\"value\":{:.3},\"ratio_to_floor\":{ratio}{target}}}",
             self.system, self.workload, self.metric, self.value
         );
+        is_met
     }
 }
 

@@ -8,5 +8,6 @@ mod store_faults {
     mod killed;
     mod log;
     mod power;
+    mod story;
     mod work;
 }

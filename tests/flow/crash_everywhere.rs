@@ -163,7 +163,13 @@ async fn after_a_failed_write_nothing_is_acknowledged_and_a_reopened_store_goes_
             match broken.start(story(false)).key("story").await {
                 Err(error) => assert!(matches!(error, EngineError::Store(_)), "{error:?}"),
                 Ok(run) => {
-                    let error = run.result().await.expect_err("is not acknowledged");
+                    let result = run.result().await;
+                    if store.writes() <= write {
+                        // A busy machine: writes that were apart in the clean run went together.
+                        assert_eq!(result.expect("ends well"), SEEN);
+                        continue;
+                    }
+                    let error = result.expect_err("is not acknowledged");
                     assert!(
                         matches!(error, RunError::Engine(EngineError::Stopped(_))),
                         "{error:?}"

@@ -133,11 +133,11 @@ async fn a_recovery_is_on_record_before_any_body_starts_again() {
     drop(first);
 
     ledger.forget_asking();
-    store.hold();
     let again = engine(&ledger)
         .open_with(store.clone())
         .await
         .expect("opens");
+    store.hold(); // before any task of the engine has run
     settle().await;
     assert_eq!(
         ledger.asked(),

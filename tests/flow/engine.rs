@@ -97,7 +97,7 @@ async fn a_run_that_waits_on_nothing_durable_is_reported_by_name() {
     assert!(
         warnings
             .iter()
-            .all(|w| w.run == run.id() && &*w.workflow == "waits_elsewhere")
+            .all(|w| w.run == Some(run.id()) && &*w.workflow == "waits_elsewhere")
     );
     let text: Vec<_> = warnings.iter().map(ToString::to_string).collect();
     assert_eq!(text.len(), 2, "{text:?}");

@@ -40,7 +40,7 @@ where
     let result = run.result().await;
     assert_eq!(ledger.asked(), 0, "all outcomes were recorded");
     let warnings = engine.warnings();
-    assert!(warnings.iter().all(|warning| warning.run == run.id()));
+    assert!(warnings.iter().all(|warning| warning.run == Some(run.id())));
     (
         result,
         warnings

@@ -1,24 +1,52 @@
-//! What workflows do while they run: steps, races, retries, timers, misuse.
+//! What workflows do from their start to their end: steps and their options, races, retries, timers, signals,
+//! children, undoing, sleep; what starts them (schedules, queues) and deletes them; changed code; misuse.
 
 mod asked_again;
+mod at_most_once;
 mod basics;
+mod buffered;
+mod cancelling;
+mod changed_children;
+mod checkpoints;
+mod children;
+mod closing;
 mod concurrency;
 mod crash_everywhere;
 mod divergence;
 mod durable;
 mod engine;
+mod family;
+mod forking;
+mod freshness;
+mod hooks;
 mod identity;
 mod inputs;
+mod intent;
 mod keys;
+mod leaving;
 mod misuse;
+mod option_crashes;
 mod parking;
+mod patches;
+mod pausing;
 mod payloads;
+mod poison;
+mod published;
+mod queues;
 mod random_programs;
 mod reading;
 mod resumed;
+mod retention;
+mod retrying;
+mod schedules;
+mod signals;
 mod starting;
 mod steps;
 mod stopping;
+mod talking_programs;
 mod timers;
+mod tolerant;
+mod undoing;
 mod unfit;
 mod unpolled;
+mod versions;

@@ -9,9 +9,9 @@ use futures::FutureExt;
 use workflow_runtime::journal::Outcome;
 use workflow_runtime::store::ParkReason;
 use workflow_runtime::{
-    Engine, Error, Result, RunError, StepCall, get_step_metadata, get_workflow_metadata,
-    nondeterministic, now, random, resource, sleep, step, try_get_step_metadata,
-    try_get_workflow_metadata, uuid, workflow,
+    Engine, Error, Result, RunError, StepCall, get_step_metadata, get_workflow_metadata, hook,
+    nondeterministic, now, publish, random, resource, signals, sleep, start_child, step, timeout,
+    try_get_step_metadata, try_get_workflow_metadata, uuid, wait_for, workflow,
 };
 use workflow_tests::{Ledger, steps};
 
@@ -50,6 +50,51 @@ async fn a_step_outside_a_run_is_refused_with_its_line_and_the_way_out() {
         text.contains("outside a workflow run") && text.contains(".direct()"),
         "{text}"
     );
+}
+
+#[step]
+async fn listens() -> Result<u32> {
+    wait_for("in a step").await
+}
+
+#[workflow]
+async fn talkative() -> Result<u32> {
+    listens().await
+}
+
+#[tokio::test]
+async fn talking_outside_a_workflow_is_refused_with_the_way_out() {
+    let texts = [
+        panic_of(wait_for::<u32>("x")).await,
+        panic_of(signals::<u32>("x").next()).await,
+        panic_of(hook::<u32>("x")).await,
+        panic_of(async { publish("x", &1) }).await,
+        panic_of(talkative()).await,
+        panic_of(async { start_child(talkative()).await }).await,
+        panic_of(timeout(
+            Duration::from_secs(1),
+            std::future::pending::<()>(),
+        ))
+        .await,
+    ];
+    for text in texts {
+        assert!(text.contains("outside a workflow"), "{text}");
+        assert!(text.contains("misuse.rs:"), "{text}");
+    }
+}
+
+#[tokio::test]
+async fn a_wait_in_a_step_is_refused_and_not_tried_again() {
+    let engine = Engine::builder()
+        .register::<talkative>()
+        .open_in_memory()
+        .await
+        .expect("opens");
+    let run = engine.start(talkative()).await.expect("starts");
+    let error = run.result().await.expect_err("is refused").to_string();
+    assert!(error.contains("inside step `listens`"), "{error}");
+    let journal = engine.journal(run.id()).await.expect("reads");
+    assert_eq!(steps(&journal)[0].attempts, 1, "{journal}");
 }
 
 #[tokio::test]

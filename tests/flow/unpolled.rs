@@ -43,7 +43,7 @@ async fn a_woken_body_that_stays_unpolled_for_a_second_is_reported_by_name() {
     assert_eq!(held.result().await.expect("ends"), 1_210);
     let warnings = engine.warnings();
     assert_eq!(warnings.len(), 1, "{warnings:?}");
-    assert_eq!(warnings[0].run, held.id());
+    assert_eq!(warnings[0].run, Some(held.id()));
     assert!(warnings[0].message.contains("step `soon`"), "{warnings:?}");
     assert!(warnings[0].message.contains("unpolled.rs:"), "{warnings:?}");
 }

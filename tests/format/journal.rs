@@ -3,15 +3,18 @@
 
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use bytes::Bytes;
 use workflow_runtime::clock::Timestamp;
-use workflow_runtime::journal::{Event, Journal, Record};
+use workflow_runtime::journal::{Event, Journal, Outcome, Record};
 use workflow_runtime::store::memory::{Fault, FaultPlan, MemoryStore, Surviving};
 use workflow_runtime::store::{RunHeader, RunState};
 use workflow_runtime::{Digest, Engine, EngineBuilder, EngineError, RunError, RunId};
 use workflow_tests::{cut, frames, survive};
 
+use super::endless::endless;
+use super::options::{abort, options};
 use super::story::{failure, order, story};
 
 /// The key of the fixture whose chain is keyed.
@@ -24,7 +27,10 @@ fn builder(audit: bool) -> EngineBuilder {
     let builder = Engine::builder()
         .namespace("fixtures")
         .register::<story>()
-        .register::<failure>();
+        .register::<failure>()
+        .register::<options>()
+        .register::<abort>()
+        .register::<endless>();
     if audit {
         builder.audit_key(AUDIT_KEY)
     } else {
@@ -46,6 +52,38 @@ async fn record_failure() -> (Journal, Vec<Bytes>) {
     read_back(false, store).await
 }
 
+/// An engine that is opened when what stays fresh for a millisecond does no more.
+fn later() -> EngineBuilder {
+    std::thread::sleep(Duration::from_millis(3));
+    builder(false)
+}
+
+/// A stale outcome that is discarded, then a step that was interrupted, then one with an intent.
+async fn record_options() -> (Journal, Vec<Bytes>) {
+    let crashes = [
+        FaultPlan::at(1, Fault::CrashAfter), // the outcome of `quote`
+        FaultPlan::at(3, Fault::CrashAfter), // behind mark, discarding and second outcome: the intent
+    ];
+    let (result, store) = survive(later, || options("book".into()), crashes).await;
+    assert_eq!(result.expect("ends well"), 4);
+    read_back(false, store).await
+}
+
+/// A stale outcome that ends the run.
+async fn record_abort() -> (Journal, Vec<Bytes>) {
+    let crash = FaultPlan::at(1, Fault::CrashAfter);
+    let (result, store) = survive(later, abort, [crash]).await;
+    assert!(matches!(result, Err(RunError::Aborted { .. })));
+    read_back(false, store).await
+}
+
+/// Two checkpoints, with a patch that carries over.
+async fn record_endless() -> (Journal, Vec<Bytes>) {
+    let (result, store) = survive(|| builder(false), || endless(0, Vec::new()), []).await;
+    assert_eq!(result.expect("ends well"), 3);
+    read_back(false, store).await
+}
+
 async fn read_back(audit: bool, store: MemoryStore) -> (Journal, Vec<Bytes>) {
     let store = store.reopen(Surviving::Synced);
     let engine = builder(audit)
@@ -58,10 +96,10 @@ async fn read_back(audit: bool, store: MemoryStore) -> (Journal, Vec<Bytes>) {
 }
 
 /// One fixture: the run's id, then one frame a line; and beside it what is to be read.
-struct Fixture {
-    run: RunId,
-    frames: Vec<Bytes>,
-    expected: String,
+pub(super) struct Fixture {
+    pub(super) run: RunId,
+    pub(super) frames: Vec<Bytes>,
+    pub(super) expected: String,
 }
 
 fn path(name: &str, ending: &str) -> PathBuf {
@@ -70,7 +108,7 @@ fn path(name: &str, ending: &str) -> PathBuf {
         .join(format!("{name}.{ending}"))
 }
 
-fn load(name: &str, today: &(Journal, Vec<Bytes>)) -> Fixture {
+pub(super) fn load(name: &str, today: &(Journal, Vec<Bytes>)) -> Fixture {
     if std::env::var_os(WRITE).is_some() {
         save(name, today);
     }
@@ -105,7 +143,7 @@ fn from_hex(line: &str) -> Bytes {
     (0..line.len()).step_by(2).map(digit).collect()
 }
 
-fn show(records: &[Record]) -> String {
+pub(super) fn show(records: &[Record]) -> String {
     records.iter().fold(String::new(), |mut text, record| {
         let moments = moments(record);
         let micros: Vec<_> = moments.iter().map(|moment| moment.as_micros()).collect();
@@ -124,12 +162,13 @@ impl Fixture {
             key: Some("story".into()),
             input_digest: Digest::from_bytes([0; 16]),
             created_at: Timestamp::from_micros(1),
+            origin: None,
             state: RunState::Active,
         }
     }
 
     /// An engine that knows no workflow, on a store that holds the first records.
-    async fn reader(&self, audit: Option<[u8; 32]>) -> Engine {
+    pub(super) async fn reader(&self, audit: Option<[u8; 32]>) -> Engine {
         let header = self.header("format story", 3);
         let store = cut(&header, &self.frames, self.frames.len()).await;
         let builder = Engine::builder().namespace("fixtures");
@@ -147,6 +186,9 @@ async fn journals_of_format_1_are_read_to_the_same_records() {
         ("story-1", None, record_story(false).await),
         ("story-1-audited", Some(AUDIT_KEY), record_story(true).await),
         ("failure-1", None, record_failure().await),
+        ("options-1", None, record_options().await),
+        ("abort-1", None, record_abort().await),
+        ("endless-1", None, record_endless().await),
     ];
     for (name, audit, today) in cases {
         let fixture = load(name, &today);
@@ -211,16 +253,24 @@ async fn a_run_of_format_1_is_carried_on_from_any_record() {
 fn moments(record: &Record) -> Vec<Timestamp> {
     let mut moments = vec![record.time];
     match &record.event {
-        Event::StepCompleted(step) => moments.extend([step.called_at, step.attempt_began_at]),
+        Event::StepCompleted(step) => {
+            moments.extend([step.called_at, step.attempt_began_at]);
+            if let Outcome::Interrupted(interrupted) = step.outcome {
+                moments.push(interrupted.started_at().into());
+            }
+        }
         Event::AttemptFailed(failed) => moments.push(failed.next_at),
         Event::TimerSet(timer) => moments.push(timer.deadline),
+        Event::SignalReceived(signal) => moments.push(signal.sent_at),
+        Event::CancelRequested(cancel) => moments.push(cancel.sent_at),
+        Event::Checkpoint(checkpoint) => moments.push(checkpoint.now),
         _ => {}
     }
     moments
 }
 
 /// The bodies of frames, with zeros for every moment and without the chain.
-fn timeless(frames: &[Bytes], records: &[Record]) -> Vec<Vec<u8>> {
+pub(super) fn timeless(frames: &[Bytes], records: &[Record]) -> Vec<Vec<u8>> {
     let bodies = frames
         .iter()
         .map(|frame| frame[..frame.len() - 32].to_vec());
@@ -245,6 +295,9 @@ async fn the_same_story_is_written_in_the_same_bytes_but_for_the_time() {
         ("story-1", None, record_story(false).await),
         ("story-1-audited", Some(AUDIT_KEY), record_story(true).await),
         ("failure-1", None, record_failure().await),
+        ("options-1", None, record_options().await),
+        ("abort-1", None, record_abort().await),
+        ("endless-1", None, record_endless().await),
     ] {
         let fixture = load(name, &today);
         let engine = fixture.reader(audit).await;

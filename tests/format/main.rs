@@ -4,6 +4,13 @@
 //! disks. A test here that fails is never mended by changing what it expects: a new
 //! derivation or format gets a new version and new fixtures beside the old ones.
 
+mod changed;
+mod closing;
+mod endless;
 mod ids;
 mod journal;
+mod listed;
+mod options;
 mod story;
+mod talk;
+mod talking;

@@ -19,24 +19,43 @@ const STEP_OPTIONS: &[&str] = &[
     "timeout",
     "retry_if",
     "key",
-    "blocking",
-    "marker",
-    "crate",
-];
-/// Options of `#[step]` that a later release will have.
-const STEP_RESERVED: &[&str] = &[
-    "effect",
     "undo",
+    "effect",
     "at_most_once",
     "intent",
     "fresh_for",
     "on_stale",
     "durability",
+    "blocking",
+    "marker",
+    "crate",
 ];
+/// Options of `#[step]` that a later release will have.
+const STEP_RESERVED: &[&str] = &[];
+/// What `effect` can say, and what the runtime calls it.
+const EFFECTS: &[(&str, &str)] = &[
+    ("read", "Read"),
+    ("create", "Create"),
+    ("update", "Update"),
+    ("payment", "Payment"),
+    ("message", "Message"),
+];
+/// What `on_stale` can say, and what the runtime calls it.
+const ON_STALE: &[(&str, &str)] = &[("rerun", "Rerun"), ("abort", "Abort")];
+/// What `durability` can say, and what the runtime calls it.
+const DURABILITIES: &[(&str, &str)] = &[("buffered", "Buffered"), ("synced", "Synced")];
 /// The known options of `#[workflow]`.
-const WORKFLOW_OPTIONS: &[&str] = &["name", "version", "unchecked", "inline", "marker", "crate"];
+const WORKFLOW_OPTIONS: &[&str] = &[
+    "name",
+    "version",
+    "changes",
+    "unchecked",
+    "inline",
+    "marker",
+    "crate",
+];
 /// Options of `#[workflow]` that a later release will have.
-const WORKFLOW_RESERVED: &[&str] = &["changes", "key_ttl"];
+const WORKFLOW_RESERVED: &[&str] = &["key_ttl"];
 
 /// Longest name of a step or workflow: it is written into every record of a journal.
 const MAX_NAME_BYTES: usize = 200;
@@ -51,15 +70,35 @@ pub(crate) struct StepOptions {
     pub(crate) timeout: Option<u64>,
     pub(crate) retry_if: Option<ExprPath>,
     pub(crate) key: Option<Expr>,
+    /// The step that takes this one back.
+    pub(crate) undo: Option<ExprPath>,
+    /// What the runtime calls it, as are the other choices.
+    pub(crate) effect: Option<&'static str>,
+    pub(crate) at_most_once: bool,
+    pub(crate) intent: bool,
+    /// In milliseconds.
+    pub(crate) fresh_for: Option<u64>,
+    pub(crate) on_stale: Option<&'static str>,
+    pub(crate) durability: Option<&'static str>,
     pub(crate) blocking: Option<Ident>,
     pub(crate) marker: bool,
     pub(crate) runtime: Path,
+    /// The names of all options as typed.
+    pub(crate) given: Vec<Ident>,
+}
+
+/// What a replay does with calls that the journal does not know.
+#[derive(Clone, Copy)]
+pub(crate) enum Changes {
+    Strict,
+    Tolerant,
 }
 
 /// The validated options of `#[workflow]`.
 pub(crate) struct WorkflowOptions {
     pub(crate) name: Option<String>,
     pub(crate) version: Option<u32>,
+    pub(crate) changes: Option<Changes>,
     pub(crate) unchecked: bool,
     pub(crate) inline: Option<Ident>,
     pub(crate) marker: Option<bool>,
@@ -76,9 +115,17 @@ impl StepOptions {
             timeout: None,
             retry_if: None,
             key: None,
+            undo: None,
+            effect: None,
+            at_most_once: false,
+            intent: false,
+            fresh_for: None,
+            on_stale: None,
+            durability: None,
             blocking: None,
             marker: true,
             runtime: default_runtime(),
+            given: Vec::new(),
         };
         for option in typed("step", STEP_OPTIONS, STEP_RESERVED, tokens, diagnostics) {
             let result = match &*option.name.to_string() {
@@ -87,9 +134,24 @@ impl StepOptions {
                     .positive("a step is tried at least once")
                     .map(|it| options.max_attempts = Some(it)),
                 "backoff" => option.backoff().map(|it| options.backoff = Some(it)),
-                "timeout" => option.timeout().map(|it| options.timeout = Some(it)),
+                "timeout" => option
+                    .limit("10s", "no attempt could ever finish")
+                    .map(|it| options.timeout = Some(it)),
                 "retry_if" => option.path().map(|it| options.retry_if = Some(it)),
+                "undo" => option.undo().map(|it| options.undo = Some(it)),
                 "key" => option.expression().map(|it| options.key = Some(it)),
+                "effect" => option.choice(EFFECTS).map(|it| options.effect = Some(it)),
+                "at_most_once" => option.flag().map(|()| options.at_most_once = true),
+                "intent" => option.flag().map(|()| options.intent = true),
+                "fresh_for" => option
+                    .limit("30s", "no outcome could ever be relied on")
+                    .map(|it| options.fresh_for = Some(it)),
+                "on_stale" => option
+                    .choice(ON_STALE)
+                    .map(|it| options.on_stale = Some(it)),
+                "durability" => option
+                    .choice(DURABILITIES)
+                    .map(|it| options.durability = Some(it)),
                 "blocking" => option
                     .flag()
                     .map(|()| options.blocking = Some(option.name.clone())),
@@ -97,8 +159,14 @@ impl StepOptions {
                 _ => option.runtime().map(|it| options.runtime = it),
             };
             report(result, diagnostics);
+            options.given.push(option.name);
         }
         options
+    }
+
+    /// Returns an option as typed, if it is given.
+    pub(crate) fn given(&self, name: &str) -> Option<&Ident> {
+        self.given.iter().find(|given| *given == name)
     }
 }
 
@@ -108,6 +176,7 @@ impl WorkflowOptions {
         let mut options = Self {
             name: None,
             version: None,
+            changes: None,
             unchecked: false,
             inline: None,
             marker: None,
@@ -120,6 +189,7 @@ impl WorkflowOptions {
                 "version" => option
                     .positive("versions count from 1")
                     .map(|it| options.version = Some(it)),
+                "changes" => option.changes().map(|it| options.changes = Some(it)),
                 "unchecked" => option.flag().map(|()| options.unchecked = true),
                 "inline" => option
                     .flag()
@@ -303,15 +373,30 @@ impl Typed {
         duration::range(&text).map_err(|why| self.mistake(&format!("{expected}: {why}")))
     }
 
-    fn timeout(&self) -> syn::Result<u64> {
-        let expected = "takes a duration, as in `timeout = \"10s\"`";
-        let text = self.text(expected)?.value();
+    fn limit(&self, example: &str, never: &str) -> syn::Result<u64> {
+        let name = &self.name;
+        let expected = format!("takes a duration, as in `{name} = \"{example}\"`");
+        let text = self.text(&expected)?.value();
         let millis = duration::single(&text);
         let millis = millis.map_err(|why| self.mistake(&format!("{expected}: {why}")))?;
         if millis == 0 {
-            return Err(self.mistake("cannot be zero: no attempt could ever finish"));
+            return Err(self.mistake(&format!("cannot be zero: {never}")));
         }
         Ok(millis)
+    }
+
+    /// One of several texts; gives what the runtime calls it.
+    fn choice(&self, choices: &[(&str, &'static str)]) -> syn::Result<&'static str> {
+        let texts: Vec<_> = choices
+            .iter()
+            .map(|(text, _)| format!("\"{text}\""))
+            .collect();
+        let expected = format!("takes one of {}", texts.join(", "));
+        let text = self.text(&expected)?.value();
+        let chosen = choices.iter().find(|(choice, _)| *choice == text);
+        chosen
+            .map(|(_, name)| *name)
+            .ok_or_else(|| self.mistake(&expected))
     }
 
     fn path(&self) -> syn::Result<ExprPath> {
@@ -319,6 +404,16 @@ impl Typed {
             Some(Expr::Path(path)) => Ok(path.clone()),
             _ => Err(self.mistake(
                 "takes the path of a function `fn(&E) -> bool`, as in `retry_if = is_transient`",
+            )),
+        }
+    }
+
+    fn undo(&self) -> syn::Result<ExprPath> {
+        match &self.value {
+            Some(Expr::Path(path)) => Ok(path.clone()),
+            _ => Err(self.mistake(
+                "takes the name of a step that is given this one's arguments, owned, and what it \
+                 returned as an `Option`, as in `undo = refund`",
             )),
         }
     }
@@ -335,6 +430,15 @@ impl Typed {
             _ => Err(self.mistake(
                 "takes `true` or `false`: `marker = false` leaves out the type that bears the function's name",
             )),
+        }
+    }
+
+    fn changes(&self) -> syn::Result<Changes> {
+        let expected = "takes `\"strict\"` (the default: code that does not fit the journal is parked) or `\"tolerant\"` (calls that the journal does not know run as inserted steps)";
+        match &*self.text(expected)?.value() {
+            "strict" => Ok(Changes::Strict),
+            "tolerant" => Ok(Changes::Tolerant),
+            _ => Err(self.mistake(expected)),
         }
     }
 

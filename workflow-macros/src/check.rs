@@ -15,12 +15,14 @@
 //! Steps
 //! - `async`, or `blocking` and not `async`;
 //! - a blocking step takes owned arguments;
-//! - a `#[resource]` is `&T` or `Arc<T>`.
+//! - a `#[resource]` is `&T` or `Arc<T>`;
+//! - options that go together (see `together`).
+//! - a step with an `undo` is not generic.
 //!
 //! Workflows
 //! - owned arguments, no generics, no `#[resource]`;
 //! - a deterministic body (see `determinism`), unless `unchecked`;
-//! - an inline helper may borrow and be generic, and has neither version nor marker.
+//! - an inline helper may borrow and be generic, and has neither version, changes nor marker.
 
 use quote::ToTokens;
 use syn::{ReturnType, Safety, Type};
@@ -30,6 +32,7 @@ use crate::attributes::named;
 use crate::determinism;
 use crate::diagnostics::{Diagnostics, Place};
 use crate::model::{Function, Param, ParamKind};
+use crate::together;
 use crate::types::{self, Borrows};
 
 /// Most arguments of one call: the runtime implements its traits for tuples up to this.
@@ -65,6 +68,8 @@ pub(crate) fn step(function: &Function, options: &StepOptions, diagnostics: &Dia
         }
     }
     check.returns();
+    together::check(options, diagnostics);
+    check.undo(options);
     if options.marker {
         check.name();
     }
@@ -114,6 +119,24 @@ struct Check<'a> {
 impl Check<'_> {
     fn refuse(&self, tokens: impl ToTokens, message: impl std::fmt::Display) {
         self.diagnostics.on(Place::Signature, tokens, message);
+    }
+
+    /// What is undone is made from the journal, which names no types.
+    fn undo(&self, options: &StepOptions) {
+        let Some(undo) = &options.undo else {
+            return;
+        };
+        let mut arguments = self.function.journaled();
+        let generic = self.function.sig.generics.type_params().next().is_some()
+            || self.function.sig.generics.const_params().next().is_some()
+            || arguments.any(|param| types::impl_trait(&param.written.ty).is_some());
+        if generic {
+            self.refuse(
+                undo,
+                "a generic step has no `undo`: what it was given is read back from the journal, which \
+                 does not name its type; make the step's types concrete, or keep a call with `undo_with`",
+            );
+        }
     }
 
     /// A free function without qualifiers.
@@ -339,6 +362,7 @@ impl Check<'_> {
     fn inline_options(&self, options: &WorkflowOptions) {
         let given = [
             ("version", options.version.is_some()),
+            ("changes", options.changes.is_some()),
             ("marker", options.marker.is_some()),
         ];
         for (name, _) in given.iter().filter(|(_, given)| *given) {

@@ -45,6 +45,14 @@ fn options_of_a_step_become_its_definition() {
 }
 
 #[test]
+fn what_a_step_says_about_itself_becomes_its_definition() {
+    assert_snapshot!(step(
+        r#"at_most_once, effect = "message", fresh_for = "30s", on_stale = "abort", durability = "synced""#,
+        "async fn tell(whom: &str) -> Result<()> { Ok(()) }",
+    ));
+}
+
+#[test]
 fn lifetimes_and_type_parameters_of_a_step_outlive_its_call() {
     assert_snapshot!(step(
         "marker = false",
@@ -57,6 +65,14 @@ fn resources_are_fetched_by_each_attempt() {
     assert_snapshot!(step(
         "",
         "async fn mail(#[resource] mailer: &dyn Mailer, to: String, #[resource] log: Arc<Log>) { mailer.mail(to, log).await }",
+    ));
+}
+
+#[test]
+fn an_undo_is_given_what_its_step_was_given_and_gave() {
+    assert_snapshot!(step(
+        "undo = refunds::refund",
+        "async fn charge(#[resource] payments: &Payments, customer: &str, cents: u64) -> Result<Receipt> { payments.charge(customer, cents).await }",
     ));
 }
 

@@ -20,6 +20,7 @@ mod fallback;
 mod lifetimes;
 mod model;
 mod scopes;
+mod together;
 mod tokens;
 mod types;
 
@@ -62,6 +63,13 @@ use crate::model::Function;
 /// | `timeout = "10s"` | how long one attempt may take |
 /// | `retry_if = path` | `fn(&E) -> bool`: which errors are worth another attempt |
 /// | `key = expr` | names the call by a business key instead of its position; an expression over the arguments by their names, `Into<Key>` |
+/// | `undo = refund` | the step that takes this one back if the run fails, aborts or is cancelled: it is given the same arguments, owned, and what this one returned, as an `Option` |
+/// | `at_most_once` | after a crash or a timeout it is not run again but returns `Interrupted`; one attempt; the error type is the crate's `Error`, or one that is `From<Interrupted>` |
+/// | `intent` | records that it is about to run, so that an edit to a call that was in flight at a crash is seen |
+/// | `effect = "read"` | what it does to the world: `read`, `create`, `update`, `payment` or `message`; a classification, which `fresh_for` asks for |
+/// | `fresh_for = "30s"` | an outcome that is older when a resumed run reaches it, and of which nothing was made yet, counts no more |
+/// | `on_stale = "abort"` | ends the run then; otherwise (`"rerun"`, with `effect = "read"` only) the step runs again under its id |
+/// | `durability = "buffered"` | its outcome survives the process, not the power, until a later record is synced; `"synced"` in an engine that buffers |
 /// | `blocking` | on a plain `fn` with owned arguments: runs on the blocking pool |
 /// | `marker = false` | leaves out the type, for a module of the same name |
 /// | `crate = "…"` | the path of workflow-runtime, if it is renamed |
@@ -118,6 +126,7 @@ pub fn step(
 /// |---|---|
 /// | `name = "…"` | what the journal calls it |
 /// | `version = 2` | which version new runs begin with, from 1 |
+/// | `changes = "tolerant"` | calls that a recorded journal does not know run as inserted steps, and outcomes that nobody asks for are reported; default `"strict"`: such a run is parked |
 /// | `unchecked` | leaves out the determinism check |
 /// | `inline` | a helper that is part of the run that calls it: may borrow and be generic, has a scope of its own |
 /// | `marker = false` | calls the type `checkout_workflow`, for a module named `checkout` |

@@ -7,9 +7,11 @@
 //! What the engine itself refuses (opening, starting) is an `EngineError`, never this.
 
 use std::fmt;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use serde::{Deserialize, Serialize};
+
+use crate::clock::Timestamp;
 
 /// The result of a step or workflow that fails with the crate's own [`Error`].
 pub type Result<T, E = Error> = std::result::Result<T, E>;
@@ -39,6 +41,8 @@ pub struct Error {
     causes: Vec<Box<str>>,
     #[serde(default, skip_serializing_if = "Retry::is_default")]
     retry: Retry,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    interrupted: Option<Interrupted>,
 }
 
 /// What the error asks of the retry policy.
@@ -66,6 +70,7 @@ impl Error {
             message: message.to_string().into(),
             causes: Vec::new(),
             retry: Retry::Policy,
+            interrupted: None,
         }
     }
 
@@ -100,6 +105,7 @@ impl Error {
             message: message.to_string().into(),
             causes,
             retry: self.retry,
+            interrupted: self.interrupted,
         }
     }
 
@@ -111,6 +117,36 @@ impl Error {
     /// Says whether the error is not to be retried.
     pub fn is_fatal(&self) -> bool {
         self.retry == Retry::Fatal
+    }
+
+    /// Says that a step that runs at most once began and nobody knows how it ended: when, and in which
+    /// attempt. `None` for every other error.
+    ///
+    /// ```
+    /// # use workflow_runtime::{step, workflow, Result};
+    /// # #[step] async fn has_gone_out(order: u64) -> Result<bool> { Ok(order > 0) }
+    /// #[step(at_most_once)]
+    /// async fn ship(order: u64) -> Result<()> {
+    ///     // … the carrier takes no idempotency key
+    /// #   let _ = order;
+    ///     Ok(())
+    /// }
+    ///
+    /// #[workflow]
+    /// async fn deliver(order: u64) -> Result<bool> {
+    ///     match ship(order).await {
+    ///         Err(error) if error.interrupted().is_some() => has_gone_out(order).await,
+    ///         other => other.map(|()| true),
+    ///     }
+    /// }
+    /// ```
+    pub fn interrupted(&self) -> Option<Interrupted> {
+        self.interrupted
+    }
+
+    /// Says whether the error is an [interruption](Self::interrupted).
+    pub fn is_interrupted(&self) -> bool {
+        self.interrupted.is_some()
     }
 
     pub(crate) fn retry(&self) -> Retry {
@@ -148,6 +184,67 @@ impl<E: std::error::Error> From<E> for Error {
             message: error.to_string().into(),
             causes,
             retry: Retry::Policy,
+            interrupted: None,
+        }
+    }
+}
+
+/// What a step that runs at most once gives when it was begun and nobody knows how it ended: the process
+/// died, or it took longer than its timeout. It is not run again.
+///
+/// The crate's [`Error`] carries it ([`Error::interrupted`]); an error type of your own does if it is
+/// `From<Interrupted>`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct Interrupted {
+    attempt: u32,
+    started_at: Timestamp,
+}
+
+impl Interrupted {
+    /// Makes one, for tests of code that handles it.
+    pub fn new(attempt: u32, started_at: SystemTime) -> Self {
+        Self::since(attempt, started_at.into())
+    }
+
+    pub(crate) fn since(attempt: u32, started_at: Timestamp) -> Self {
+        Self {
+            attempt,
+            started_at,
+        }
+    }
+
+    /// Returns which attempt it was, from 1.
+    pub fn attempt(&self) -> u32 {
+        self.attempt
+    }
+
+    /// Returns when that attempt was about to begin.
+    pub fn started_at(&self) -> SystemTime {
+        self.started_at.into()
+    }
+
+    pub(crate) fn began(&self) -> Timestamp {
+        self.started_at
+    }
+}
+
+impl fmt::Display for Interrupted {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "interrupted: attempt {} began {} and nobody knows how it ended; it is not run again",
+            self.attempt, self.started_at
+        )
+    }
+}
+
+// `Interrupted` is no `std::error::Error`: as one it would become an `Error` by the impl above, and what
+// it says would be lost.
+impl From<Interrupted> for Error {
+    fn from(interrupted: Interrupted) -> Self {
+        Self {
+            interrupted: Some(interrupted),
+            ..Self::fatal(interrupted)
         }
     }
 }
@@ -217,6 +314,7 @@ mod tests {
             Error::new("plain"),
             Error::fatal("no"),
             Error::retry_after("later", Duration::from_secs(3)).context("while paying"),
+            Error::from(Interrupted::since(2, Timestamp::from_micros(7))).context("while paying"),
         ] {
             let bytes = payloads.encode(&error).expect("encodes");
             assert_eq!(payloads.decode::<Error>(&bytes), Ok(error));

@@ -121,6 +121,15 @@ impl RunId {
         hash.field(&generation.to_le_bytes());
         Self(hash.finish())
     }
+
+    /// Derives the id of a child run from the call that it belongs to, whose id has all of it: the
+    /// parent, where the call stands, the workflow's name, occurrence or key.
+    pub(crate) fn of_child(call: StepId) -> Self {
+        let mut hash = Derivation::new(&CHILD_CONTEXT);
+        hash.field(&DERIVATION_VERSION.to_le_bytes());
+        hash.field(call.as_bytes());
+        Self(hash.finish())
+    }
 }
 
 /// What tells calls of one name in one scope apart.
@@ -140,6 +149,8 @@ pub(crate) enum CallKind {
     Step,
     /// A durable timer.
     Timer,
+    /// A child workflow.
+    Child,
 }
 
 impl StepId {
@@ -160,6 +171,7 @@ impl StepId {
         hash.field(match kind {
             CallKind::Step => b"step",
             CallKind::Timer => b"timer",
+            CallKind::Child => b"child",
         });
         hash.field(name.as_bytes());
         match which {
@@ -192,6 +204,8 @@ static RUN_CONTEXT: LazyLock<blake3::Hasher> =
     LazyLock::new(|| blake3::Hasher::new_derive_key("workflow-runtime 2026-11 run id"));
 static STEP_CONTEXT: LazyLock<blake3::Hasher> =
     LazyLock::new(|| blake3::Hasher::new_derive_key("workflow-runtime 2026-11 step id"));
+static CHILD_CONTEXT: LazyLock<blake3::Hasher> =
+    LazyLock::new(|| blake3::Hasher::new_derive_key("workflow-runtime 2026-11 child run id"));
 static EFFECT_CONTEXT: LazyLock<blake3::Hasher> =
     LazyLock::new(|| blake3::Hasher::new_derive_key("workflow-runtime 2026-11 effect id"));
 static RANDOM_CONTEXT: LazyLock<blake3::Hasher> =

@@ -41,7 +41,7 @@
 //! # What things are
 //!
 //! - A **run** is one execution of one workflow with one input. It has an id (derived from its key, or
-//!   random) and a journal, and ends exactly once.
+//!   random) and a journal, and ends once; only one that failed can be [taken up again](Engine::retry).
 //! - A **step** is one call of a `#[step]` function in one run. Its id is derived from the run, from where
 //!   in the workflow's structure the call stands, and from its name; never from input, time or
 //!   attempt. It is claimed when the call is made. Its outcome is recorded once.
@@ -49,6 +49,9 @@
 //!   `#[workflow(inline)]` helper, each [`scope`].
 //! - The **journal** of a run is append-only, numbered without gaps and chained by hashes. *An outcome is
 //!   durable before the workflow sees it.*
+//! - A **signal** is a named value that others send to a run; the run takes it with [`wait_for`]. A [`hook`] is
+//!   a token that leads to a run whose id the sender does not know.
+//! - A **child** is a run that belongs to a call in another run: a workflow that is awaited in a workflow.
 //! - **Replay** is how a run is resumed: its code runs again from the top, and is given the recorded
 //!   outcomes in the recorded order instead of running steps. Code that asks for something else than
 //!   the journal holds is *parked* with a report, before anything is run.
@@ -82,7 +85,12 @@ mod key;
 mod logs;
 mod payload;
 
-pub use call::{Direct, Sleep, Step, StepCall, Workflow, WorkflowCall, sleep, sleep_until};
+pub use call::{
+    Abort, CheckpointTaken, ChildRun, CloseHook, Direct, Elapsed, Hook, Signals, Sleep, Step,
+    StepCall, TakeHook, Timeout, WaitFor, Workflow, WorkflowCall, abort, abort_keep, checkpoint,
+    deprecate_patch, hook, patched, publish, signals, sleep, sleep_until, start_child, timeout,
+    undo_with, wait_for,
+};
 pub use context::{
     Scoped, StepMetadata, WorkflowMetadata, get_step_metadata, get_workflow_metadata, resource,
     scope, try_get_step_metadata, try_get_workflow_metadata,
@@ -90,10 +98,12 @@ pub use context::{
 pub use determinism::{Random, now, random, uuid};
 pub use digest::Digest;
 pub use engine::{
-    Engine, EngineBuilder, EngineError, ParseCursorError, RunCursor, RunError, RunHandle,
-    RunStatus, Runs, RunsPage, Shutdown, Start, Verification, Warning,
+    Cancel, CatchUp, Debounce, Debounced, Engine, EngineBuilder, EngineError, Fork, ForkPoint,
+    Overlap, ParseCursorError, Paused, Queue, QueueDescription, QueueHandle, Retention, RunCursor,
+    RunError, RunHandle, RunStatus, Runs, RunsPage, Schedule, ScheduleDescription, ScheduleHandle,
+    SendSignal, Sent, Shutdown, Start, Terminate, Verification, Warning, Watch,
 };
-pub use error::{Error, Result, ResultExt};
+pub use error::{Error, Interrupted, Result, ResultExt};
 pub use ids::{ParseIdError, RunId, StepId};
 pub use key::Key;
 pub use logs::HideReplayed;

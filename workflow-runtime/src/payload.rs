@@ -95,6 +95,40 @@ impl Payloads {
     /// Encodes a value; fails as soon as the limit is passed, so that an oversized value
     /// costs no more memory than the limit.
     pub(crate) fn encode<T: Serialize + ?Sized>(&self, value: &T) -> Result<Bytes, PayloadError> {
+        self.code(self.serialized(value)?)
+    }
+
+    /// Encodes the arguments of a workflow, given as one value: the only argument, or a tuple of all.
+    pub(crate) fn encode_arguments<T: Serialize + ?Sized>(
+        &self,
+        names: &[&str],
+        value: &T,
+    ) -> Result<Bytes, PayloadError> {
+        let plain = self.serialized(value)?;
+        let read = rmpv::decode::read_value_with_max_depth(&mut &*plain, MAX_DEPTH);
+        let read = read.map_err(|error| PayloadError::Serialize(error.to_string()))?;
+        let values = match (names, read) {
+            ([_], value) => vec![value],
+            (_, rmpv::Value::Array(values)) => values,
+            ([], rmpv::Value::Nil) => Vec::new(),
+            (_, other) => vec![other],
+        };
+        if values.len() != names.len() {
+            return Err(PayloadError::Serialize(format!(
+                "{} arguments were given where {} are taken: give a tuple of all of them",
+                values.len(),
+                names.len()
+            )));
+        }
+        let names = names.iter().map(|name| rmpv::Value::from(*name));
+        let map = rmpv::Value::Map(names.zip(values).collect());
+        let mut named = Vec::with_capacity(plain.len() + 64);
+        rmpv::encode::write_value(&mut named, &map)
+            .map_err(|error| PayloadError::Serialize(error.to_string()))?;
+        self.code(named)
+    }
+
+    fn serialized<T: Serialize + ?Sized>(&self, value: &T) -> Result<Vec<u8>, PayloadError> {
         let mut out = Limited {
             bytes: Vec::with_capacity(64),
             limit: self.limit,
@@ -105,10 +139,14 @@ impl Payloads {
             return Err(PayloadError::TooLarge { limit: self.limit });
         }
         encoded.map_err(|error| PayloadError::Serialize(error.to_string()))?;
+        Ok(out.bytes)
+    }
+
+    fn code(&self, plain: Vec<u8>) -> Result<Bytes, PayloadError> {
         let Some(codec) = &self.codec else {
-            return Ok(out.bytes.into());
+            return Ok(plain.into());
         };
-        let coded = codec.encode(out.bytes).map_err(PayloadError::Codec)?;
+        let coded = codec.encode(plain).map_err(PayloadError::Codec)?;
         if coded.len() > self.limit {
             return Err(PayloadError::TooLarge { limit: self.limit });
         }

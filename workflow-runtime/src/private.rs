@@ -6,14 +6,17 @@
 use std::future::Future;
 
 pub use crate::call::args::{Journaled, StepArg, StepArgs, WorkflowArgs};
-pub use crate::call::returns::{PlainReturn, Probe, ResultParts, Returns};
+pub use crate::call::returns::{CarriesInterrupted, PlainReturn, Probe, ResultParts, Returns};
+pub use crate::call::undo::{UndoCall, UndoFn, UndoFuture};
 pub use crate::call::{
-    Attempt, Step, StepCall, StepDefinition, Workflow, WorkflowCall, WorkflowDefinition, blocking,
-    step_call,
+    Announced, Attempt, CodeChanges, EffectClass, Step, StepCall, StepDefinition, Workflow,
+    WorkflowCall, WorkflowDefinition, blocking, step_call,
 };
 pub use crate::context::{ClosureScoped, Scoped};
 pub use crate::engine::resources::MissingResource;
 pub use crate::key::Key;
+pub use crate::replay::{FreshFor, OnStale};
+pub use crate::store::Durability;
 
 use crate::context::ScopeElement;
 

@@ -12,6 +12,7 @@ use std::sync::Arc;
 use workflow_runtime::store::sled::{SledOptions, SledStore};
 use workflow_runtime::store::{Creation, Durability, Store, StoreError};
 
+use super::story::{LAST, Told, tell};
 use super::work::{Expected, append, ending, id, new_run};
 
 /// The variable that says what the child is to do.
@@ -65,6 +66,27 @@ pub(super) fn acknowledged(output: &str) -> Vec<Expected> {
     most.into_values().collect()
 }
 
+/// Collects how far each story got, from a child's output.
+pub(super) fn told(output: &str) -> Vec<Told> {
+    let mut most: BTreeMap<u64, Told> = BTreeMap::new();
+    for line in output.split_inclusive('\n') {
+        let Some(line) = line.strip_suffix('\n') else {
+            continue;
+        };
+        let Some(rest) = line.trim().strip_prefix("ack-story ") else {
+            continue;
+        };
+        let numbers: Vec<u64> = rest.split(' ').filter_map(|n| n.parse().ok()).collect();
+        let [n, step, len] = numbers[..] else {
+            panic!("the child said `{line}`");
+        };
+        let len = usize::try_from(len).expect("a length");
+        let entry = most.entry(n).or_insert(Told { n, step, len });
+        entry.step = entry.step.max(step);
+    }
+    most.into_values().collect()
+}
+
 /// Not a test of its own: what the child runs. Without a task it does nothing.
 #[test]
 fn the_child_does_its_task() {
@@ -80,6 +102,20 @@ fn the_child_does_its_task() {
     match words[..] {
         ["hold"] => hold(Path::new(&store)),
         ["until", "it", "fails"] => runtime.block_on(until_it_fails(Path::new(&store))),
+        ["tell", rounds, stories, len] => {
+            let number = |word: &str| word.parse::<u64>().expect("a number");
+            let len = usize::try_from(number(len)).expect("a length");
+            for round in 0..number(rounds) {
+                let open = SledStore::open(&store, SledOptions::default());
+                let open = Arc::new(open.expect("the store opens"));
+                runtime.block_on(tell_stories(&open, round, number(stories), len));
+                match round % 2 {
+                    _ if round + 1 == number(rounds) => std::mem::forget(open),
+                    0 => drop(open),
+                    _ => runtime.block_on(open.close()).expect("closed"),
+                }
+            }
+        }
         ["grow", rounds, each, len, skip] => {
             let number = |word: &str| word.parse::<u64>().expect("a number");
             let (options, synced) = match skip {
@@ -196,6 +232,30 @@ async fn grow(store: &Arc<SledStore>, each: u64, len: usize, synced: Synced) {
     }
 }
 
+/// Tells stories: those of the rounds before to their ends, and new ones up to a step each.
+async fn tell_stories(store: &Arc<SledStore>, round: u64, stories: u64, len: usize) {
+    let begun = first_unused(store).await.max(stories * round);
+    let mut writers = Vec::new();
+    for writer in 0..WRITERS {
+        let store = Arc::clone(store);
+        writers.push(tokio::spawn(async move {
+            let said = |told: Told| say(&format!("ack-story {} {} {len}", told.n, told.step));
+            let earlier = (0..begun).filter(|n| n % WRITERS == writer);
+            for n in earlier.chain((begun..begun + stories).filter(|n| n % WRITERS == writer)) {
+                let step = match n < begun {
+                    true => LAST,
+                    false => n % (LAST + 1),
+                };
+                let told = tell(&store, Told { n, step, len }, said).await;
+                told.expect("the store goes on");
+            }
+        }));
+    }
+    for writer in writers {
+        writer.await.expect("no writer panics");
+    }
+}
+
 /// Returns a run number that no earlier round used.
 async fn first_unused(store: &SledStore) -> u64 {
     let query = workflow_runtime::store::RunQuery {
@@ -247,7 +307,7 @@ async fn grow_one(store: &SledStore, n: u64, frames: u64, len: usize, synced: Sy
 
 /// Claims a run of an earlier round and appends to it.
 async fn go_on(store: &SledStore, run: workflow_runtime::RunId, len: usize) {
-    let claim = store.claim(run).await.expect("claimed").expect("there");
+    let claim = store.claim(run, 0).await.expect("claimed").expect("there");
     let n = claim.header.created_at.as_micros() - 1_000;
     if run != id(n) || claim.frames.is_empty() {
         panic!("{run} is not what was written");

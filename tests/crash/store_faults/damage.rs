@@ -13,6 +13,7 @@ use workflow_runtime::store::sled::{SledOptions, SledStore};
 use workflow_runtime::store::{Creation, Store, StoreError};
 
 use super::child;
+use super::story::{self, LAST, Told};
 use super::work::{Expected, Look, Numbers, append, ending, look, new_run};
 
 /// Frames of the damaged stores.
@@ -77,7 +78,16 @@ pub(super) fn refused(path: &Path) -> StoreError {
     error
 }
 
-/// Fills a store with finished, long and short runs, over several openings, and closes it.
+/// The stories in a furnished store: one for each step, archived by the end, and one more for
+/// each in the log.
+pub(super) fn stories() -> Vec<Told> {
+    let steps = (0..=LAST).flat_map(|step| [(5_000 + step, step), (5_100 + step, step)]);
+    let len = LEN;
+    steps.map(|(n, step)| Told { n, step, len }).collect()
+}
+
+/// Fills a store with finished, long and short runs, and with stories, over several openings,
+/// and closes it.
 pub(super) async fn furnish(path: &Path) -> Vec<Expected> {
     let mut expected = Vec::new();
     for round in 0..3 {
@@ -101,6 +111,12 @@ pub(super) async fn furnish(path: &Path) -> Vec<Expected> {
                 frames,
                 len: LEN,
             });
+        }
+        for story in stories() {
+            if story.n < 5_100 && round == 0 || round == 2 {
+                let told = story::tell(&store, story, |_| {}).await;
+                told.expect("the store goes on");
+            }
         }
         match round {
             1 => drop(store),
@@ -418,6 +434,13 @@ fn judge(path: &Path, before: &Files, expected: &[Expected], what: &str) -> Verd
             match look(&store, *run).await {
                 Look::Sound => {}
                 Look::Wrong => panic!("{what}: wrong data in {run:?}"),
+                other => worst = other,
+            }
+        }
+        for told in stories() {
+            match story::look(&store, told).await {
+                Look::Sound => {}
+                Look::Wrong => panic!("{what}: wrong data in {told:?}"),
                 other => worst = other,
             }
         }

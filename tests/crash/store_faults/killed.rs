@@ -7,19 +7,20 @@ use workflow_runtime::store::Store;
 use workflow_runtime::store::sled::{SledOptions, SledStore};
 
 use super::child;
+use super::story;
 use super::work::{Look, Numbers, look};
 
 /// How many times the process is killed.
 const KILLS: u64 = 30;
 
-#[tokio::test]
-async fn a_killed_process_loses_nothing_that_was_acknowledged() {
+/// Kills a child again and again while it works, and looks at all it said after each time.
+async fn kill_again_and_again(task: &str, kills: u64) -> String {
     let directory = tempfile::tempdir().expect("a temporary directory");
     let path = directory.path().join("store");
     let mut said = String::new();
     let mut numbers = Numbers(1);
-    for kill in 0..KILLS {
-        let mut running = child::command("grow 1 1000000 300 sync", &path)
+    for kill in 0..kills {
+        let mut running = child::command(task, &path)
             .spawn()
             .expect("the child starts");
         let mut output = BufReader::new(running.stdout.take().expect("piped"));
@@ -44,9 +45,29 @@ async fn a_killed_process_loses_nothing_that_was_acknowledged() {
             let found = look(&store, expected).await;
             assert_eq!(found, Look::Sound, "after kill {kill}: {expected:?}");
         }
+        for told in child::told(&said) {
+            let found = story::look(&store, told).await;
+            assert_eq!(found, Look::Sound, "after kill {kill}: {told:?}");
+        }
         store.check().await.expect("sound");
     }
+    said
+}
+
+#[tokio::test]
+async fn a_killed_process_loses_nothing_that_was_acknowledged() {
+    let said = kill_again_and_again("grow 1 1000000 300 sync", KILLS).await;
     let acknowledged = child::acknowledged(&said);
     let frames: u64 = acknowledged.iter().map(|run| run.frames).sum();
     assert!(frames > 200, "the child got to do something: {frames}");
+}
+
+#[tokio::test]
+async fn a_killed_process_leaves_every_story_where_its_note_says() {
+    let said = kill_again_and_again("tell 1 1000000 300", KILLS / 2).await;
+    let told = child::told(&said);
+    assert!(told.len() > 12, "the child got to do something");
+    assert!(told.iter().any(|told| told.step == story::LAST));
+    let said = kill_again_and_again("tell 1 1000000 9000", KILLS / 3).await;
+    assert!(child::told(&said).len() > 4);
 }

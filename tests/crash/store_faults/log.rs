@@ -9,8 +9,9 @@ use workflow_runtime::store::sled::SledStore;
 use workflow_runtime::store::{Creation, Epoch, Store, StoreError};
 
 use super::child;
-use super::damage::{LEN, copy, files, furnish, open, refused};
+use super::damage::{LEN, copy, files, furnish, open, refused, stories};
 use super::power::shim;
+use super::story;
 use super::work::{Expected, Look, append, ending, look, new_run};
 
 /// The frame in the last block: two of them are just not long enough to be archived.
@@ -41,6 +42,17 @@ async fn expect_all(store: &SledStore, expected: &[Expected], what: &str) {
         .check()
         .await
         .unwrap_or_else(|error| panic!("{what}: {error}"));
+}
+
+/// The same for the stories of a furnished store.
+async fn expect_stories(store: &SledStore, what: &str) {
+    for told in stories() {
+        assert_eq!(
+            story::look(store, told).await,
+            Look::Sound,
+            "{what}: {told:?}"
+        );
+    }
 }
 
 async fn create(store: &SledStore, n: u64, len: usize) -> Epoch {
@@ -127,6 +139,7 @@ async fn a_torn_end_is_cut_off_wherever_it_is_torn() {
             drop(store);
             let store = open(&path).unwrap_or_else(|error| panic!("{what}, again: {error}"));
             expect_all(&store, &expected, &what).await;
+            expect_stories(&store, &what).await;
             drop(store);
             fs::remove_dir_all(&path).expect("removed");
         }
@@ -243,18 +256,26 @@ async fn a_log_file_that_comes_back_after_its_removal_is_harmless() {
     }
     let store = open(&path).expect("it opens");
     expect_all(&store, &expected, "after the return").await;
+    expect_stories(&store, "after the return").await;
     assert!(!first.exists(), "it is removed again");
     create(&store, 10_000, LEN).await;
     store.close().await.expect("closed");
     let store = open(&path).expect("it opens again");
     expect_all(&store, &expected, "after that").await;
+    expect_stories(&store, "after that").await;
 }
 
+/// What the child does that dies at a certain moment: long journals,
+const GROW: &str = "grow 1 2000 30000 sync";
+
+/// or stories.
+const TELL: &str = "tell 1 2000 30000";
+
 /// Lets a child die at a certain moment, and looks at what it leaves.
-async fn die(variable: &str, file: &str, at: u32) {
+async fn die(task: &str, variable: &str, file: &str, at: u32) {
     let directory = tempfile::tempdir().expect("a temporary directory");
     let path = directory.path().join("store");
-    let output = child::command("grow 1 2000 30000 sync", &path)
+    let output = child::command(task, &path)
         .env("LD_PRELOAD", shim(directory.path()))
         .env("SHIM_LOG", directory.path().join("record"))
         .env("FAIL_FILE", file)
@@ -265,21 +286,30 @@ async fn die(variable: &str, file: &str, at: u32) {
     assert!(!output.status.success(), "{what}: it was not killed");
     let said = String::from_utf8_lossy(&output.stdout);
     let acknowledged = child::acknowledged(&said);
-    assert!(!acknowledged.is_empty(), "{what}: it got to do something");
+    assert!(said.contains("ack"), "{what}: it got to do something");
     let store = open(&path).unwrap_or_else(|error| panic!("{what}: {error}"));
     expect_all(&store, &acknowledged, &what).await;
+    for told in child::told(&said) {
+        assert_eq!(
+            story::look(&store, told).await,
+            Look::Sound,
+            "{what}: {told:?}"
+        );
+    }
 }
 
 #[tokio::test]
 async fn a_process_killed_between_archive_and_removal_of_the_log_loses_nothing() {
     for at in [0, 1, 3] {
-        die("KILL_BEFORE_UNLINK", ".log", at).await;
+        die(GROW, "KILL_BEFORE_UNLINK", ".log", at).await;
+        die(TELL, "KILL_BEFORE_UNLINK", ".log", at).await;
     }
 }
 
 #[tokio::test]
 async fn a_process_killed_between_commit_and_archive_loses_nothing() {
     for at in [8, 9, 10, 11, 15, 24] {
-        die("KILL_BEFORE_WRITE", "/db", at).await;
+        die(GROW, "KILL_BEFORE_WRITE", "/db", at).await;
+        die(TELL, "KILL_BEFORE_WRITE", "/db", at).await;
     }
 }

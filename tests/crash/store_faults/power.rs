@@ -9,9 +9,11 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use workflow_runtime::store::Store;
 use workflow_runtime::store::sled::{SledOptions, SledStore};
 
 use super::child;
+use super::story::{self, Told};
 use super::work::{Expected, Look, Numbers, look};
 
 /// At how many moments of one recording the power is cut, unless the variable `STORE_CUTS`
@@ -242,10 +244,10 @@ enum Outcome {
     Lost(String),
 }
 
-async fn examine(path: &Path, acknowledged: &[Expected]) -> Outcome {
+async fn examine(path: &Path, acknowledged: &[Expected], told: &[Told]) -> Outcome {
     let store = match SledStore::open(path, SledOptions::default()) {
         Ok(store) => store,
-        Err(error) if acknowledged.is_empty() => {
+        Err(error) if acknowledged.is_empty() && told.is_empty() => {
             // Nobody was told of anything; but a crash must not make a directory unusable.
             return Outcome::Lost(format!("nothing was acknowledged, and yet: {error}"));
         }
@@ -257,6 +259,16 @@ async fn examine(path: &Path, acknowledged: &[Expected]) -> Outcome {
             Look::Wrong => panic!("wrong data in {run:?}"),
             other => return Outcome::Lost(format!("{other:?}: {run:?}")),
         }
+    }
+    for told in told {
+        match story::look(&store, *told).await {
+            Look::Sound => {}
+            Look::Wrong => panic!("wrong data in {told:?}"),
+            other => return Outcome::Lost(format!("{other:?}: {told:?}")),
+        }
+    }
+    if let Err(error) = store.check().await {
+        return Outcome::Lost(error.to_string());
     }
     Outcome::Kept
 }
@@ -295,9 +307,10 @@ async fn cut_power(task: &str) -> Vec<(usize, Outcome)> {
                 next += 1;
             }
             let acknowledged = child::acknowledged(&said);
+            let told = child::told(&said);
             for luck in [Luck::None, Luck::Some(at as u64)] {
                 disk.survive(&store, &after, luck);
-                let outcome = examine(&after, &acknowledged).await;
+                let outcome = examine(&after, &acknowledged, &told).await;
                 outcomes.push((at, outcome));
             }
         }
@@ -352,6 +365,15 @@ async fn a_power_cut_while_files_of_the_log_come_and_go_loses_nothing() {
     expect_kept("grow 1 1600 3000 mixed").await;
 }
 
+/// Letters, notes, sleep, revival and deletion, in small and in large, with files of the log
+/// that come and go.
+#[tokio::test]
+async fn a_power_cut_leaves_every_story_where_its_note_says() {
+    expect_kept("tell 3 60 150").await;
+    expect_kept("tell 2 60 5000").await;
+    expect_kept("tell 2 150 30000").await;
+}
+
 #[tokio::test]
 async fn a_power_cut_while_a_store_is_made_leaves_a_directory_that_opens() {
     let directory = tempfile::tempdir().expect("a temporary directory");
@@ -365,7 +387,7 @@ async fn a_power_cut_while_a_store_is_made_leaves_a_directory_that_opens() {
         }
         for luck in [Luck::None, Luck::Some(at as u64), Luck::Some(!(at as u64))] {
             disk.survive(&store, &after, luck);
-            let outcome = examine(&after, &[]).await;
+            let outcome = examine(&after, &[], &[]).await;
             assert_eq!(
                 outcome,
                 Outcome::Kept,
@@ -398,7 +420,7 @@ async fn refuse(variable: &str, file: &str, at: u32) {
         said.contains("stopped"),
         "{variable}={at} of {file}: {said}"
     );
-    let outcome = examine(&store, &child::acknowledged(&said)).await;
+    let outcome = examine(&store, &child::acknowledged(&said), &[]).await;
     assert_eq!(outcome, Outcome::Kept, "{variable}={at} of {file}");
 }
 

@@ -45,6 +45,7 @@ pub(super) fn header(n: u64) -> RunHeader {
         key: Some(format!("order-{n}").into()),
         input_digest: Digest::from_bytes([5; 16]),
         created_at: Timestamp::from_micros(1_000 + n),
+        origin: None,
         state: RunState::Active,
     }
 }
@@ -63,6 +64,7 @@ pub(super) fn new_run(n: u64, len: usize) -> NewRun {
     NewRun {
         header: header(n),
         first: frame(n, 0, len),
+        rest: Vec::new(),
         durability: Durability::Synced,
     }
 }
@@ -74,6 +76,8 @@ pub(super) fn append(n: u64, epoch: Epoch, seq: u64, len: usize) -> Append {
         first_seq: seq,
         frames: vec![frame(n, seq, len)],
         end: None,
+        taken: 0,
+        changes: None,
         durability: Durability::Synced,
     }
 }

@@ -2,7 +2,7 @@
 #![forbid(unsafe_code)]
 #![deny(warnings)]
 
-use workflow_runtime::{Step, step};
+use workflow_runtime::{Interrupted, Step, step};
 
 use std::time::Duration;
 
@@ -39,6 +39,34 @@ async fn ship(order: Order) {
     let _used = order;
 }
 
+#[step(at_most_once, effect = "message", fresh_for = "2h", on_stale = "abort", timeout = "1s")]
+async fn tell() -> workflow_runtime::Result<()> {
+    Ok(())
+}
+
+#[derive(serde::Serialize, serde::Deserialize)]
+enum Failure {
+    Unknown,
+}
+
+impl From<Interrupted> for Failure {
+    fn from(_: Interrupted) -> Self {
+        Self::Unknown
+    }
+}
+
+type Told<T> = Result<T, Failure>;
+
+#[step(at_most_once, durability = "synced", marker = false)]
+async fn tell_typed<T: Clone + serde::Serialize + serde::de::DeserializeOwned + Send + 'static>(what: T) -> Told<T> {
+    Ok(what)
+}
+
+#[step(intent, effect = "read", fresh_for = "30s", on_stale = "rerun", durability = "buffered")]
+async fn look() -> u64 {
+    1
+}
+
 #[derive(Clone, serde::Serialize)]
 struct Order {
     id: String,
@@ -52,5 +80,6 @@ fn main() {
     assert_eq!(refund::DEFINITION.backoff, Some((Duration::from_secs(1), Duration::from_secs(1))));
     assert_eq!((refund::DEFINITION.timeout, refund::DEFINITION.max_attempts), (None, None));
     let order = (1, String::new());
+    let _more = || (tell(), tell_typed(1), look());
     let _calls = || (charge("ann", &order), refund(1), ship(Order { id: String::new() }));
 }

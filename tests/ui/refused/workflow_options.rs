@@ -2,7 +2,7 @@
 
 use workflow_runtime::workflow;
 
-#[workflow(verison = 2, changes = "tolerant", key_ttl = "90d")]
+#[workflow(verison = 2, changes = "lenient", key_ttl = "90d")]
 async fn first() {}
 
 #[workflow(version = 0, unchecked = true)]
@@ -10,5 +10,8 @@ async fn second() {}
 
 #[workflow(max_attempts = 3)]
 async fn third() {}
+
+#[workflow(changes)]
+async fn fourth() {}
 
 fn main() {}

@@ -23,7 +23,7 @@ const CLOCK: Kind = Kind {
 const TIMER: Kind = Kind {
     does: "waits on a timer that only this process knows",
     breaks: "a restart would forget it",
-    instead: "use `workflow_runtime::sleep()` (race against it for a timeout), or move it into a `#[step]`",
+    instead: "use `workflow_runtime::sleep()` or `workflow_runtime::timeout()`, or move it into a `#[step]`",
 };
 const RANDOM: Kind = Kind {
     does: "draws a random number",

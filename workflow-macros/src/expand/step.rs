@@ -1,6 +1,6 @@
 //! `#[step]`: an outer function that builds a `StepCall` by one call into the runtime.
 
-use proc_macro2::{Span, TokenStream};
+use proc_macro2::{Ident, Span, TokenStream};
 use quote::{quote, quote_spanned};
 use syn::ext::IdentExt;
 use syn::{Signature, Type};
@@ -67,6 +67,22 @@ pub(crate) fn definition(
     });
     let backoff = optional(span, backoff);
     let timeout = optional(span, options.timeout.map(|it| millis(span, it)));
+    let undo = optional(span, options.undo.as_ref().map(|path| undo(function, path)));
+    let choice = |family: &str, chosen: &str| {
+        let (family, chosen) = (Ident::new(family, span), Ident::new(chosen, span));
+        quote_spanned!(span=> #door::#family::#chosen)
+    };
+    let effect = options.effect.map(|effect| choice("EffectClass", effect));
+    let effect = optional(span, effect);
+    let announced = choice("Announced", announced(options));
+    let fresh_for = options.fresh_for.map(|limit| {
+        let limit = millis(span, limit);
+        let on_stale = choice("OnStale", options.on_stale.unwrap_or("Rerun"));
+        quote_spanned!(span=> #door::FreshFor { limit: #limit, on_stale: #on_stale })
+    });
+    let fresh_for = optional(span, fresh_for);
+    let durability = options.durability.map(|it| choice("Durability", it));
+    let durability = optional(span, durability);
     let (file, line) = place(function);
     quote_spanned! {span=>
         #door::StepDefinition {
@@ -75,9 +91,38 @@ pub(crate) fn definition(
             max_attempts: #max_attempts,
             backoff: #backoff,
             timeout: #timeout,
+            undo: #undo,
+            effect: #effect,
+            announced: #announced,
+            fresh_for: #fresh_for,
+            durability: #durability,
             file: #file,
             line: #line,
         }
+    }
+}
+
+/// Makes the call that takes the step back: the step named by `undo`, given the same arguments and
+/// what this one returned.
+fn undo(function: &Function, path: &syn::ExprPath) -> TokenStream {
+    let span = Span::mixed_site().located_at(first_span(path));
+    let names: Vec<_> = (0..function.journaled().count())
+        .map(|n| quote::format_ident!("__argument_{n}", span = span))
+        .collect();
+    quote_spanned! {span=>
+        |__undo| {
+            let (#(#names,)*) = __undo.input()?;
+            ::core::result::Result::Ok(__undo.run(#path(#(#names,)* __undo.output()?)))
+        }
+    }
+}
+
+/// What is on record before the body starts.
+fn announced(options: &StepOptions) -> &'static str {
+    match (options.at_most_once, options.intent) {
+        (true, _) => "AtMostOnce",
+        (false, true) => "Intent",
+        (false, false) => "No",
     }
 }
 
@@ -149,14 +194,16 @@ fn outer(
 
 /// How the outcome crosses the journal, and which errors are tried again.
 fn probe(door: &TokenStream, ty: &Type, options: &StepOptions) -> TokenStream {
-    let probe = returns(door, ty);
-    match &options.retry_if {
-        Some(path) => {
-            let span = Span::mixed_site().located_at(first_span(path));
-            quote_spanned!(span=> #probe.retry_if(#path))
-        }
-        None => probe,
+    let mut probe = returns(door, ty);
+    if let Some(path) = &options.retry_if {
+        let span = Span::mixed_site().located_at(first_span(path));
+        probe = quote_spanned!(span=> #probe.retry_if(#path));
     }
+    if options.at_most_once {
+        let span = Span::mixed_site().located_at(type_span(ty));
+        probe = quote_spanned!(span=> #probe.at_most_once());
+    }
+    probe
 }
 
 fn key(door: &TokenStream, span: Span, options: &StepOptions) -> TokenStream {

@@ -9,7 +9,7 @@ use super::{
     body_call, body_function, closing_bracket, door, marker, marker_name, outer_params, place,
     returns, type_span,
 };
-use crate::args::WorkflowOptions;
+use crate::args::{Changes, WorkflowOptions};
 use crate::lifetimes::Naming;
 use crate::model::{Function, Param};
 use crate::scopes;
@@ -67,6 +67,7 @@ fn workflow(function: &Function, options: &WorkflowOptions) -> TokenStream {
     let implementation = implementation(function, options, &door);
     quote_spanned! {span=>
         #attributes
+        #[track_caller]
         #vis #fn_token #ident(#params) -> #door::WorkflowCall<#name #close #block
         #marker
         #implementation
@@ -151,12 +152,17 @@ pub(crate) fn definition(
 ) -> TokenStream {
     let span = function.span();
     let (name, version) = (name_of(function, options), options.version.unwrap_or(1));
+    let changes = match options.changes {
+        Some(Changes::Tolerant) => quote_spanned!(span=> #door::CodeChanges::Tolerant),
+        Some(Changes::Strict) | None => quote_spanned!(span=> #door::CodeChanges::Strict),
+    };
     let args = function.journaled().map(Param::label);
     let (file, line) = place(function);
     quote_spanned! {span=>
         #door::WorkflowDefinition {
             name: #name,
             version: #version,
+            changes: #changes,
             args: &[#(#args),*],
             file: #file,
             line: #line,

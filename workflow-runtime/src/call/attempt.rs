@@ -32,6 +32,8 @@ where
 {
     let context = attempt.context.clone();
     async move {
+        // Until what it returned was heard: a run that ends must not look away in between.
+        let _heard = Running::begin(context.clone());
         let running = Running::begin(context.clone());
         let body = move || {
             let _running = running; // dropped when the body has returned, not when its future is
@@ -47,12 +49,15 @@ where
     }
 }
 
-/// Counts a blocking body as long as it runs.
+/// Counts a blocking body as long as it runs, or its call has not heard of its end.
 struct Running(Arc<StepContext>);
 
 impl Running {
     fn begin(context: Arc<StepContext>) -> Self {
         context.blocking.fetch_add(1, Ordering::AcqRel);
+        if let Some(run) = &context.run {
+            run.begin_blocking();
+        }
         Self(context)
     }
 }
@@ -60,5 +65,8 @@ impl Running {
 impl Drop for Running {
     fn drop(&mut self) {
         self.0.blocking.fetch_sub(1, Ordering::AcqRel);
+        if let Some(run) = &self.0.run {
+            run.end_blocking();
+        }
     }
 }

@@ -49,7 +49,11 @@ impl<R> Direct<'_, R> {
             workflow_name: "(direct)".into(),
             namespace: "(direct)".into(),
         };
-        StepContext::new(metadata, Arc::new(std::mem::take(&mut self.resources)))
+        StepContext::new(
+            metadata,
+            Arc::new(std::mem::take(&mut self.resources)),
+            None,
+        )
     }
 }
 

@@ -4,6 +4,7 @@
 //! or polled where they would have no journal: outside a run, inside a step, in a spawned task, in
 //! another run. It never runs anything.
 
+use std::fmt;
 use std::panic::Location;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -85,22 +86,38 @@ impl Home {
     }
 }
 
+/// What is polled, for messages.
+#[derive(Clone, Copy)]
+pub(super) enum What<'a> {
+    Step(&'a str),
+    Timer,
+    Signal(&'a str),
+    Child(&'a str),
+}
+
+impl fmt::Display for What<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Step(name) => write!(f, "step `{name}`"),
+            Self::Timer => write!(f, "sleep()"),
+            Self::Signal(name) => write!(f, "wait_for(\"{name}\")"),
+            Self::Child(name) => write!(f, "child workflow `{name}`"),
+        }
+    }
+}
+
 /// Panics unless the workflow that made a call is being polled now.
-pub(super) fn assert_at_home(scope: &Scope, kind: CallKind, name: &str, site: &Location<'_>) {
+pub(super) fn assert_at_home(scope: &Scope, what: What<'_>, site: &Location<'_>) {
     let at_home = with_current(
         |ambient| matches!(ambient, Ambient::Workflow(here) if Arc::ptr_eq(here.core(), scope.core())),
     );
     if !at_home {
-        refuse_away_from_home(scope, kind, name, site);
+        refuse_away_from_home(scope, what, site);
     }
 }
 
 #[cold]
-fn refuse_away_from_home(scope: &Scope, kind: CallKind, name: &str, site: &Location<'_>) -> ! {
-    let what = match kind {
-        CallKind::Step => format!("step `{name}`"),
-        CallKind::Timer => "sleep()".to_owned(),
-    };
+fn refuse_away_from_home(scope: &Scope, what: What<'_>, site: &Location<'_>) -> ! {
     let run = scope.core().run();
     match with_current(Ambient::clone) {
         Ambient::Workflow(here) => panic!(
@@ -121,6 +138,24 @@ fn refuse_away_from_home(scope: &Scope, kind: CallKind, name: &str, site: &Locat
              thread?): there it would run without its journal; await it in the workflow itself, \
              `join!` runs several at once"
         ),
+    }
+}
+
+/// Refuses what only a workflow's code can do, where none is being polled.
+#[cold]
+pub(super) fn refuse_outside(what: fmt::Arguments<'_>, way_out: &str) -> ! {
+    let step = with_current(|ambient| match ambient {
+        Ambient::Step(step) => {
+            step.misused.store(true, Ordering::Release);
+            Some(step.metadata.step_name)
+        }
+        Ambient::Workflow(_) | Ambient::Outside => None,
+    });
+    match step {
+        Some(step) => {
+            panic!("{what} was called inside step `{step}`, not in a workflow: {way_out}")
+        }
+        None => panic!("{what} was called outside a workflow: {way_out}"),
     }
 }
 

@@ -9,13 +9,13 @@ use std::time::Duration;
 
 use bytes::Bytes;
 
-use super::StepDefinition;
 use super::returns::{Decoded, Returns};
 use super::step::Made;
+use super::{Announced, StepDefinition};
 use crate::clock::{Timestamp, wall_clock};
 use crate::engine::Config;
 use crate::engine::obstacle::Obstacle;
-use crate::error::{Error, Retry};
+use crate::error::{Error, Interrupted, Retry};
 use crate::ids::StepId;
 use crate::journal::{AttemptFailed, Draft, Event, Outcome, Source, StepCompletedParts};
 use crate::payload::{PayloadError, Payloads};
@@ -31,6 +31,8 @@ pub(super) enum AttemptEnd<R> {
     Panicked { message: String, misuse: bool },
     /// The attempt was past its deadline.
     TimedOut,
+    /// An earlier process was about to begin it, and it is not to be run again.
+    Interrupted,
 }
 
 /// What is to be done about it.
@@ -52,6 +54,7 @@ pub(super) struct Policy {
     pub(super) max_attempts: Option<u32>,
     pub(super) backoff: Option<(Duration, Duration)>,
     pub(super) timeout: Option<Duration>,
+    pub(super) at_most_once: bool,
 }
 
 /// A policy with nothing left open.
@@ -60,14 +63,20 @@ pub(super) struct FullPolicy {
     max_attempts: u32,
     backoff: (Duration, Duration),
     timeout: Option<Duration>,
+    at_most_once: bool,
 }
 
 impl Policy {
     pub(super) fn of(definition: &StepDefinition) -> Self {
+        let at_most_once = definition.announced == Announced::AtMostOnce;
         Self {
-            max_attempts: definition.max_attempts,
+            max_attempts: match at_most_once {
+                true => Some(1),
+                false => definition.max_attempts,
+            },
             backoff: definition.backoff,
             timeout: definition.timeout,
+            at_most_once,
         }
     }
 
@@ -76,6 +85,7 @@ impl Policy {
             max_attempts: self.max_attempts.unwrap_or(config.max_attempts),
             backoff: self.backoff.unwrap_or(config.backoff),
             timeout: self.timeout,
+            at_most_once: self.at_most_once,
         }
     }
 }
@@ -118,6 +128,9 @@ pub(super) fn settle<R>(
             let error = Error::new(format!("step `{name}` panicked: {message}"));
             (retry, payloads.encode(&error).map(Outcome::Broken))
         }
+        AttemptEnd::Interrupted => (Retry::Fatal, Ok(made.interrupted())),
+        // It may go on where nobody sees it, so it may have its effect still.
+        AttemptEnd::TimedOut if policy.at_most_once => (Retry::Fatal, Ok(made.interrupted())),
         AttemptEnd::TimedOut => {
             let limit = policy.timeout.unwrap_or_default();
             let error = Error::new(format!("step `{name}` took longer than its {limit:?}"));
@@ -177,6 +190,11 @@ fn finish<R>(
 }
 
 impl Made<'_> {
+    /// The outcome of an attempt of which only its beginning is known.
+    fn interrupted(&self) -> Outcome {
+        Outcome::Interrupted(Interrupted::since(self.attempt, self.began_at))
+    }
+
     /// The record of the outcome.
     pub(super) fn completed(
         &self,
@@ -220,6 +238,7 @@ mod tests {
             max_attempts: 10,
             backoff: (Duration::from_millis(200), Duration::from_secs(30)),
             timeout: None,
+            at_most_once: false,
         };
         let mut seen = std::collections::HashSet::new();
         for n in 0..200u8 {

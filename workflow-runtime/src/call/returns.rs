@@ -9,7 +9,7 @@ use std::any::Any;
 use std::marker::PhantomData;
 
 use super::args::Journaled;
-use crate::error::{Error, Retry};
+use crate::error::{Error, Interrupted, Retry};
 use crate::journal::Outcome;
 use crate::payload::{PayloadError, Payloads};
 
@@ -23,6 +23,7 @@ pub struct Returns<R> {
     failure: fn(&R) -> Option<Retry>,
     broken: fn(Error) -> Result<R, Error>,
     retry_if: Option<RetryIf<R>>,
+    interrupted: Option<fn(Interrupted) -> R>,
 }
 
 /// What an outcome is for the workflow.
@@ -43,7 +44,26 @@ impl<R> Returns<R> {
         payloads: &Payloads,
         outcome: &Outcome,
     ) -> Result<Decoded<R>, PayloadError> {
-        (self.decode)(payloads, outcome)
+        match outcome {
+            Outcome::Interrupted(interrupted) => self.give_interrupted(*interrupted),
+            outcome => (self.decode)(payloads, outcome),
+        }
+    }
+
+    fn give_interrupted(&self, interrupted: Interrupted) -> Result<Decoded<R>, PayloadError> {
+        if let Some(give) = self.interrupted {
+            return Ok(Decoded::Value(give(interrupted)));
+        }
+        // The step is no longer `at_most_once`, but the journal says what it was.
+        (self.broken)(interrupted.into())
+            .map(Decoded::Value)
+            .map_err(|error| PayloadError::Deserialize {
+                type_name: std::any::type_name::<R>(),
+                message: format!(
+                    "the journal holds an interrupted step ({error}), but the function has no place \
+                     for that now: bring `at_most_once` back"
+                ),
+            })
     }
 
     /// What a returned value asks of the retry policy; `None` for a success.
@@ -53,6 +73,11 @@ impl<R> Returns<R> {
             Some(retry_if) if !retry_if(value) => Some(Retry::Fatal),
             _ => Some(asked),
         }
+    }
+
+    /// Returns what tells failed values from others.
+    pub(crate) fn failing(&self) -> fn(&R) -> Option<Retry> {
+        self.failure
     }
 
     /// Turns a failure of the engine's own (panic, timeout) into a value, if the type has a
@@ -74,6 +99,36 @@ impl<R: 'static> Returns<R> {
     {
         self.retry_if = Some(Box::new(move |value| value.error().is_some_and(decide)));
         self
+    }
+}
+
+impl<R> Returns<R> {
+    /// Has an interrupted attempt given as an error.
+    #[must_use]
+    pub fn at_most_once(mut self) -> Self
+    where
+        R: CarriesInterrupted,
+    {
+        self.interrupted = Some(R::from_interrupted);
+        self
+    }
+}
+
+/// What a step that runs at most once returns.
+#[diagnostic::on_unimplemented(
+    message = "an `at_most_once` step returns `{Self}`, which cannot say that it was interrupted",
+    label = "no place for `Interrupted`",
+    note = "found again after a crash, such a step is not run but returns `Interrupted`: return `workflow_runtime::Result<T>`, or a `Result<T, E>` with `impl From<workflow_runtime::Interrupted> for E`"
+)]
+pub trait CarriesInterrupted {
+    /// Makes the error.
+    fn from_interrupted(interrupted: Interrupted) -> Self;
+}
+
+#[diagnostic::do_not_recommend]
+impl<T, E: From<Interrupted>> CarriesInterrupted for Result<T, E> {
+    fn from_interrupted(interrupted: Interrupted) -> Self {
+        Err(interrupted.into())
     }
 }
 
@@ -110,6 +165,7 @@ impl<T, E> Probe<Result<T, E>> {
                         Err(error) => Decoded::NoValue(error),
                     })
                 }
+                Outcome::Interrupted(_) => unreachable!("`Returns::decode` takes it"),
             },
             failure: |value| {
                 let error = value.as_ref().err()?;
@@ -118,6 +174,7 @@ impl<T, E> Probe<Result<T, E>> {
             },
             broken: |error| place_for::<E>(error).map(Err),
             retry_if: None,
+            interrupted: None,
         }
     }
 }
@@ -163,10 +220,12 @@ impl<R> PlainReturn for Probe<R> {
                     ),
                 }),
                 Outcome::Broken(payload) => Ok(Decoded::NoValue(payloads.decode(payload)?)),
+                Outcome::Interrupted(_) => unreachable!("`Returns::decode` takes it"),
             },
             failure: |_| None,
             broken: Err,
             retry_if: None,
+            interrupted: None,
         }
     }
 }

@@ -15,13 +15,15 @@ use std::time::Duration;
 use super::StepDefinition;
 use super::args::StepArgs;
 use super::attempt::Attempt;
+use super::begin::Begun;
 use super::direct::Direct;
-use super::home::{Home, assert_at_home, refuse_homeless};
+use super::home::{Home, What, assert_at_home, refuse_homeless};
 use super::outcome::{AttemptEnd, Policy, Settled, panic_message, settle};
 use super::returns::{Decoded, Returns};
-use super::running::{Body, Counted, Running, TypedBody};
+use super::running::{Body, Running, TypedBody};
+use super::undo::UndoFuture;
 use crate::clock::{Timestamp, wall_clock};
-use crate::context::{Scope, StepContext, StepMetadata};
+use crate::context::Scope;
 use crate::digest::InputDigest;
 use crate::engine::core::{Delivered, RunCore, Trouble, Turn};
 use crate::engine::obstacle::Obstacle;
@@ -30,10 +32,9 @@ use crate::engine::signal::CallWaker;
 use crate::engine::timers::Deadline;
 use crate::error::Error;
 use crate::ids::{CallKind, StepId};
-use crate::journal::Outcome;
+use crate::journal::{Draft, Outcome};
 use crate::key::Key;
 use crate::replay::Known;
-use crate::store::ParkReason;
 
 /// A call of a step: await it, join it, or configure this one call first.
 ///
@@ -56,7 +57,7 @@ pub struct StepCall<'step, R> {
     pub(super) definition: &'static StepDefinition,
     returns: Returns<R>,
     pub(super) site: &'static Location<'static>,
-    policy: Policy,
+    pub(super) policy: Policy,
     home: Home,
     pub(super) body: Box<dyn Body<'step, R> + 'step>,
     stage: Stage<'step, R>,
@@ -76,10 +77,12 @@ enum Stage<'step, R> {
     Done,
 }
 
-enum Doing<'step, R> {
+pub(super) enum Doing<'step, R> {
     Nothing,
     /// Waiting for the next attempt.
     BackingOff(Deadline, Arc<CallWaker>),
+    /// The body is ready to start, once what must be durable before is.
+    Ready(Running<'step, R>),
     Running(Running<'step, R>),
     /// The outcome was handed in; this is what it gives once it is durable.
     HandedIn(Decoded<R>),
@@ -152,13 +155,27 @@ impl<'step, R> StepCall<'step, R> {
     }
 
     /// Sets how many attempts this call has at most, the first one included.
+    ///
+    /// # Panics
+    ///
+    /// Panics if the step is `at_most_once` and this is more than one.
+    #[track_caller]
     pub fn max_attempts(mut self, attempts: u32) -> Self {
+        if attempts > 1 {
+            self.refuse_repetition("max_attempts");
+        }
         self.policy.max_attempts = Some(attempts.max(1));
         self
     }
 
     /// Sets the shortest and the longest wait between two attempts of this call.
+    ///
+    /// # Panics
+    ///
+    /// Panics if the step is `at_most_once`: there is no second attempt.
+    #[track_caller]
     pub fn backoff(mut self, shortest: Duration, longest: Duration) -> Self {
+        self.refuse_repetition("backoff");
         self.policy.backoff = Some((shortest, longest.max(shortest)));
         self
     }
@@ -219,7 +236,7 @@ impl<'step, R> StepCall<'step, R> {
                 ) = (known, &mut self.stage)
                 {
                     *failed = attempts;
-                    *doing = back_off(core, next_at, cx.waker());
+                    *doing = back_off(core, id, next_at, cx.waker());
                 }
                 self.advance(scope, id, called_at, cx);
                 Poll::Pending
@@ -239,6 +256,10 @@ impl<'step, R> StepCall<'step, R> {
                     Some(digest),
                     cx.waker(),
                 );
+                self.register_undo(core, id);
+                if let Some(fresh_for) = self.definition.fresh_for {
+                    core.keep_fresh(id, fresh_for);
+                }
                 self.stage = Stage::Waiting {
                     digest,
                     failed: 0,
@@ -253,6 +274,23 @@ impl<'step, R> StepCall<'step, R> {
                 ))));
                 false
             }
+        }
+    }
+
+    /// From now on it may have begun: if the run does not complete, it is undone.
+    fn register_undo(&self, core: &RunCore, id: StepId) {
+        let StepDefinition { name, args, .. } = *self.definition;
+        let Some(undo) = self.definition.undo else {
+            return;
+        };
+        match self.body.encode_input(&core.services.payloads, usize::MAX) {
+            Some(input) => core.register_undo(id, name, undo, args, input),
+            // Better not done than done and not to be undone.
+            None => core.trouble(Trouble::Fail(Error::fatal(format!(
+                "the input of step `{name}` at {} cannot be kept for its `undo`: it is larger than the \
+                 engine's `payload_limit`, or cannot be encoded",
+                self.site
+            )))),
         }
     }
 
@@ -292,7 +330,6 @@ impl<'step, R> StepCall<'step, R> {
         called_at: Timestamp,
         cx: &mut Context<'_>,
     ) {
-        let core = scope.core();
         loop {
             let Stage::Waiting {
                 digest,
@@ -310,11 +347,27 @@ impl<'step, R> StepCall<'step, R> {
                     return;
                 }
                 Doing::BackingOff(..) => *doing = Doing::Nothing,
-                Doing::Nothing => {
-                    let attempt = *failed + 1;
-                    match self.begin(core, id, attempt, called_at, cx) {
-                        Some(begun) => self.set_doing(begun),
-                        None => return,
+                Doing::Nothing | Doing::Ready(_) => {
+                    let mut made = Made {
+                        scope,
+                        id,
+                        called_at,
+                        digest: *digest,
+                        attempt: *failed + 1,
+                        began_at: called_at,
+                    };
+                    let ready = match std::mem::replace(doing, Doing::Nothing) {
+                        Doing::Ready(running) => Some(running),
+                        _ => None,
+                    };
+                    match self.begin(&mut made, ready, cx) {
+                        Begun::Running(running) => self.set_doing(Doing::Running(running)),
+                        Begun::Ready(running) => {
+                            self.set_doing(Doing::Ready(running));
+                            return;
+                        }
+                        Begun::Interrupted => self.end(&made, AttemptEnd::Interrupted, cx),
+                        Begun::Not => return,
                     }
                 }
                 Doing::Running(running) => {
@@ -341,64 +394,6 @@ impl<'step, R> StepCall<'step, R> {
         }
     }
 
-    /// Begins an attempt, unless the run may not begin any.
-    fn begin(
-        &self,
-        core: &Arc<RunCore>,
-        id: StepId,
-        attempt: u32,
-        called_at: Timestamp,
-        cx: &Context<'_>,
-    ) -> Option<Doing<'step, R>> {
-        let waker = CallWaker::of_body(cx.waker(), &core.signal);
-        if !core.begin_body(id, &waker) {
-            return None;
-        }
-        let counted = Counted(core.clone(), id);
-        let began_at = wall_clock();
-        let identity = core.identity();
-        let metadata = StepMetadata {
-            step_id: id,
-            step_name: self.definition.name,
-            attempt,
-            step_started_at: called_at.into(),
-            run_id: identity.run_id,
-            workflow_name: identity.workflow_name.clone(),
-            namespace: identity.namespace.clone(),
-        };
-        let context = StepContext::new(metadata, core.services.resources.clone());
-        let future = match self.body.attempt(&Attempt {
-            context: context.clone(),
-        }) {
-            Ok(future) => future,
-            Err(missing) => {
-                let report = format!(
-                    "step `{}` at {}: {missing}",
-                    self.definition.name, self.site
-                );
-                let obstacle = Obstacle::new(ParkReason::MissingResource, report);
-                core.trouble(Trouble::Park(obstacle));
-                return None;
-            }
-        };
-        let deadline = self.policy.timeout.map(|limit| {
-            let timers = &core.services.timers;
-            timers.wake_at(began_at.after(limit), Waker::from(waker.clone()))
-        });
-        Some(Doing::Running(Running {
-            future,
-            context,
-            waker,
-            deadline,
-            timed_out: false,
-            began_at,
-            span: tracing::info_span!(
-                "step", run = %core.run(), step = %id, name = self.definition.name, attempt
-            ),
-            _counted: counted,
-        }))
-    }
-
     /// Judges an attempt that has ended: hands the outcome in, or backs off.
     fn end(&mut self, made: &Made<'_>, end: AttemptEnd<R>, cx: &Context<'_>) {
         let core = made.scope.core();
@@ -423,18 +418,23 @@ impl<'step, R> StepCall<'step, R> {
                 tracing::warn!(
                     %run, %step, name, attempt = made.attempt, next_at = %at, "attempt failed"
                 );
-                core.annotate(&event);
-                back_off(core, at, cx.waker())
+                core.note(Draft::of(&event).durable(self.durability()));
+                back_off(core, step, at, cx.waker())
             }
             Settled::Done { outcome, decoded } => {
-                let ok = matches!(outcome, Outcome::Ok(_));
-                tracing::debug!(
-                    %run, %step, name, attempt = made.attempt, ok, replayed = false, "step executed"
-                );
+                let (ok, attempt) = (matches!(outcome, Outcome::Ok(_)), made.attempt);
+                if matches!(outcome, Outcome::Interrupted(_)) {
+                    tracing::warn!(%run, %step, name, attempt, "step interrupted");
+                } else {
+                    tracing::debug!(
+                        %run, %step, name, attempt, ok, replayed = false, "step executed"
+                    );
+                }
+                core.complete_undo(made.id, &outcome);
                 let limit = core.services.config.kept_input_limit;
                 let input = self.body.encode_input(&core.services.payloads, limit);
                 let draft = made.completed(name, self.site, input.as_ref(), &outcome);
-                core.hand_in(made.id, draft);
+                core.hand_in(made.id, draft.durable(self.durability()));
                 Doing::HandedIn(decoded)
             }
             Settled::Park(obstacle) => {
@@ -449,6 +449,35 @@ impl<'step, R> StepCall<'step, R> {
     }
 }
 
+impl<R: Send + 'static> StepCall<'static, R> {
+    /// Makes this the call that undoes something: all that matters is whether it fails.
+    pub(super) fn into_undo(self) -> UndoFuture {
+        Box::pin(async move {
+            let failure = self.returns.failing();
+            let value = self.await;
+            match failure(&value) {
+                None => Ok(()),
+                Some(_) => Err(Error::new("it returned an error")),
+            }
+        })
+    }
+
+    /// Keeps the call for the case that the run has to be undone.
+    pub(super) fn keep_for_undo(self) {
+        let name = self.definition.name;
+        match &self.home {
+            Home::Run { scope, id, .. } => {
+                let (core, id) = (scope.core().clone(), *id);
+                core.keep_undo(id, name, self.into_undo());
+            }
+            Home::BadKey(scope, problem) => {
+                scope.core().trouble(Trouble::Fail(Error::fatal(problem)));
+            }
+            home @ (Home::Nowhere | Home::InStep(_)) => refuse_homeless(home, name, self.site),
+        }
+    }
+}
+
 /// What is known of an attempt when it ends.
 pub(super) struct Made<'a> {
     pub(super) scope: &'a Scope,
@@ -459,7 +488,13 @@ pub(super) struct Made<'a> {
     pub(super) began_at: Timestamp,
 }
 
-fn back_off<'step, R>(core: &RunCore, until: Timestamp, waker: &Waker) -> Doing<'step, R> {
+fn back_off<'step, R>(
+    core: &RunCore,
+    id: StepId,
+    until: Timestamp,
+    waker: &Waker,
+) -> Doing<'step, R> {
+    core.set_due(id, Some(until));
     let waker = CallWaker::new(waker);
     let deadline = core
         .services
@@ -491,7 +526,7 @@ impl<R> Future for StepCall<'_, R> {
                 refuse_homeless(home, this.definition.name, this.site)
             }
         };
-        assert_at_home(&scope, CallKind::Step, this.definition.name, this.site);
+        assert_at_home(&scope, What::Step(this.definition.name), this.site);
         this.poll_in_run(&scope, id, called_at, cx)
     }
 }

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 use std::time::{Duration, SystemTime};
 
+use super::home::{What, assert_at_home};
 use crate::clock::{Timestamp, wall_clock};
 use crate::context::{Scope, current_scope};
 use crate::engine::core::{Delivered, Turn};
@@ -83,7 +84,7 @@ impl Sleep {
     fn begin(&mut self, scope: &Scope, id: StepId, known: Option<Known>, waker: &Waker) {
         let deadline = match known {
             Some(Known::Timer { deadline }) => deadline,
-            Some(Known::Failed { .. }) | None => {
+            Some(Known::Failed { .. } | Known::Child(_)) | None => {
                 let deadline = match self.until {
                     Until::After(duration) => wall_clock().after(duration),
                     Until::At(time) => time,
@@ -97,6 +98,7 @@ impl Sleep {
                 deadline
             }
         };
+        scope.core().set_due(id, Some(deadline));
         let waker = CallWaker::new(waker);
         let timers = &scope.core().services.timers;
         let pending = timers.wake_at(deadline, Waker::from(waker.clone()));
@@ -114,7 +116,7 @@ impl Future for Sleep {
                 self.site
             )
         });
-        super::home::assert_at_home(&scope, CallKind::Timer, TIMER, self.site);
+        assert_at_home(&scope, What::Timer, self.site);
         let core = scope.core();
         if let State::Made = self.state {
             core.register(id, CallKind::Timer, TIMER, self.site, None, cx.waker());

@@ -1,4 +1,4 @@
-//! A workflow's call: a value that an engine starts.
+//! What the macros implement for the types that bear a function's name.
 
 use std::future::Future;
 
@@ -37,17 +37,4 @@ pub trait Step: Sized + 'static {
     /// What the macro knows of the step.
     #[doc(hidden)]
     const DEFINITION: &'static StepDefinition;
-}
-
-/// A call of a workflow, ready to be started: `engine.start(checkout(order))`.
-#[must_use = "a workflow runs only when an engine starts it: `engine.start(..)`"]
-pub struct WorkflowCall<W: Workflow> {
-    pub(crate) input: W::Input,
-}
-
-impl<W: Workflow> WorkflowCall<W> {
-    #[doc(hidden)]
-    pub fn new(input: W::Input) -> Self {
-        Self { input }
-    }
 }

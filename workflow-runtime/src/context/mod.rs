@@ -12,6 +12,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize};
 use std::time::SystemTime;
 
+use crate::engine::core::RunCore;
 use crate::engine::resources::Resources;
 use crate::ids::{RunId, StepId};
 
@@ -33,6 +34,8 @@ pub(crate) enum Ambient {
 pub(crate) struct StepContext {
     pub(crate) metadata: StepMetadata,
     pub(crate) resources: Arc<Resources>,
+    /// The run that the step belongs to; none if it runs directly.
+    pub(crate) run: Option<Arc<RunCore>>,
     /// Blocking bodies of this attempt that have begun and not returned.
     pub(crate) blocking: AtomicUsize,
     /// The body used the library in a way that no retry can mend.
@@ -40,10 +43,15 @@ pub(crate) struct StepContext {
 }
 
 impl StepContext {
-    pub(crate) fn new(metadata: StepMetadata, resources: Arc<Resources>) -> Arc<Self> {
+    pub(crate) fn new(
+        metadata: StepMetadata,
+        resources: Arc<Resources>,
+        run: Option<Arc<RunCore>>,
+    ) -> Arc<Self> {
         Arc::new(Self {
             metadata,
             resources,
+            run,
             blocking: AtomicUsize::new(0),
             misused: AtomicBool::new(false),
         })

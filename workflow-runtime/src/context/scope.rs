@@ -21,6 +21,9 @@ use crate::engine::core::RunCore;
 use crate::id_map::IdMap;
 use crate::ids::{CallKind, Discriminator, StepId, random_stream};
 
+/// Up to so many names of calls, a scope keeps no room for more.
+const FEW_NAMES: usize = 4;
+
 /// One scope of one run.
 pub(crate) struct Scope {
     core: Arc<RunCore>,
@@ -76,6 +79,19 @@ impl Scope {
         Arc::new(Self {
             core,
             path: "".into(),
+            claims: Mutex::default(),
+        })
+    }
+
+    /// The scope in which a workflow's body begins anew after a checkpoint.
+    pub(crate) fn of_pass(core: Arc<RunCore>, pass: u64) -> Arc<Self> {
+        let path = match pass {
+            0 => String::new(),
+            pass => format!("k{pass}"),
+        };
+        Arc::new(Self {
+            core,
+            path: path.into(),
             claims: Mutex::default(),
         })
     }
@@ -149,8 +165,8 @@ impl Scope {
             {
                 Some((_, _, next)) => take_next(next),
                 None => {
-                    if claims.calls.is_empty() {
-                        claims.calls.reserve_exact(1); // most scopes call one name only
+                    if claims.calls.len() < FEW_NAMES {
+                        claims.calls.reserve_exact(1); // most scopes call one or two names only
                     }
                     claims.calls.push((kind, name, 1));
                     0
@@ -198,7 +214,9 @@ impl Scope {
     }
 
     fn derive(&self, kind: CallKind, name: &str, which: Discriminator<'_>) -> StepId {
-        StepId::derive(self.core.run(), self.path.as_bytes(), kind, name, which)
+        let scope = self.path.as_bytes();
+        self.core
+            .call_id(|run| StepId::derive(run, scope, kind, name, which))
     }
 
     /// Reads the next bytes of this scope's random stream.
@@ -209,7 +227,7 @@ impl Scope {
             claims.random_position += bytes.len() as u64;
             position
         };
-        let mut stream = random_stream(self.core.run(), self.path.as_bytes());
+        let mut stream = random_stream(self.core.ambient_run(), self.path.as_bytes());
         stream.set_position(position);
         stream.fill(bytes);
     }

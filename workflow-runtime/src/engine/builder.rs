@@ -2,16 +2,23 @@
 
 use std::path::Path;
 use std::sync::atomic::AtomicBool;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 
 use tokio::sync::{Notify, Semaphore};
 
+use super::pause::{self, Pauses};
+use super::plan::Plan;
+use super::recovery::Recovery;
 use super::registry::Registry;
 use super::resources::Resources;
+use super::retention::{Retention, Retentions};
+use super::sleepers::{self, Sleepers};
 use super::timers::Timers;
 use super::warnings::Warnings;
-use super::{Config, Engine, EngineError, Owner, Services, Shared, task};
+use super::{
+    Config, Engine, EngineError, Owner, Queue, Services, Shared, queues, retention, schedules, task,
+};
 use crate::call::Workflow;
 use crate::journal::AuditKey;
 use crate::payload::{DEFAULT_LIMIT, PayloadCodec, Payloads};
@@ -34,6 +41,12 @@ const DEFAULT_MAX_ACTIVE: usize = 4096;
 /// The namespace of engines that name none.
 const DEFAULT_NAMESPACE: &str = "default";
 
+/// How long a run only waits before it leaves memory.
+const EVICT_AFTER: Duration = Duration::from_secs(10);
+
+/// How many journals are read at a time.
+const CLAIMS_AT_ONCE: usize = 64;
+
 /// Configures an engine; see [`Engine::builder`].
 pub struct EngineBuilder {
     registry: Registry,
@@ -45,6 +58,8 @@ pub struct EngineBuilder {
     audit_key: Option<AuditKey>,
     max_active: usize,
     config: Config,
+    queues: Vec<Queue>,
+    retentions: Retentions,
 }
 
 impl Default for EngineBuilder {
@@ -63,7 +78,11 @@ impl Default for EngineBuilder {
                 backoff: DEFAULT_BACKOFF,
                 kept_input_limit: DEFAULT_KEPT_INPUT,
                 durability: Durability::Synced,
+                cancel_grace: Duration::from_secs(10),
+                evict_after: Some(EVICT_AFTER),
             },
+            queues: Vec::new(),
+            retentions: Retentions::default(),
         }
     }
 }
@@ -134,6 +153,22 @@ impl EngineBuilder {
         self
     }
 
+    /// Sets how long a run only waits (for a time, a signal, a child) before it leaves memory, to be
+    /// rebuilt by replay when it is woken; 10 s otherwise. With `None` runs stay.
+    #[must_use]
+    pub fn evict_after(mut self, moment: impl Into<Option<Duration>>) -> Self {
+        self.config.evict_after = moment.into();
+        self
+    }
+
+    /// Sets how long bodies in flight may take to finish when their run is cancelled; 10 s otherwise.
+    /// Blocking bodies cannot be stopped: they are waited for.
+    #[must_use]
+    pub fn cancel_grace(mut self, grace: Duration) -> Self {
+        self.config.cancel_grace = grace;
+        self
+    }
+
     /// Sets the largest input, output or error in bytes; 2 MiB otherwise.
     #[must_use]
     pub fn payload_limit(mut self, bytes: usize) -> Self {
@@ -173,6 +208,33 @@ impl EngineBuilder {
                 .push("max_active_runs of 0 would let no run go on".into());
         }
         self.max_active = runs;
+        self
+    }
+
+    /// Declares a queue, so that runs can be started in it. Its limits are durable: one that is changed while
+    /// it is in use ([`QueueHandle::set`](super::QueueHandle::set)) stays so, until the declaration is another one.
+    #[must_use]
+    pub fn queue(mut self, queue: Queue) -> Self {
+        self.problems.extend(queue.problem());
+        if self.queues.iter().any(|known| known.name() == queue.name()) {
+            self.problems
+                .push(format!("queue `{}` is declared twice", queue.name()));
+        }
+        self.queues.push(queue);
+        self
+    }
+
+    /// Sets how long runs are kept after they ended; for ever otherwise. See [`Engine::sweep`].
+    #[must_use]
+    pub fn retention(mut self, retention: Retention) -> Self {
+        self.retentions.default = retention;
+        self
+    }
+
+    /// Sets how long runs of one workflow are kept after they ended, whatever holds for the others.
+    #[must_use]
+    pub fn retention_of<W: Workflow>(mut self, retention: Retention) -> Self {
+        self.retentions.of.insert(W::DEFINITION.name, retention);
         self
     }
 
@@ -217,19 +279,35 @@ impl EngineBuilder {
             timers: Timers::start(),
             config: self.config,
             warnings: Warnings::default(),
+            recovery: Recovery::begin(),
             active: Arc::new(Semaphore::new(self.max_active.min(Semaphore::MAX_PERMITS))),
+            registry: self.registry,
+            pauses: Pauses::default(),
+            namespace: self.namespace,
+            audit_key: self.audit_key,
+            engine: OnceLock::new(),
         });
         let shared = Arc::new(Shared {
             store: Arc::new(store),
             services,
-            registry: self.registry,
-            namespace: self.namespace,
-            audit_key: self.audit_key,
             runs: Mutex::default(),
             closing: AtomicBool::new(false),
             left: Notify::new(),
+            published: Notify::new(),
+            sleepers: Sleepers::default(),
+            claiming: Semaphore::new(CLAIMS_AT_ONCE),
+            marks: Arc::default(),
+            retentions: self.retentions,
+            plan: Plan::default(),
         });
+        let _ = shared.services.engine.set(Arc::downgrade(&shared));
+        pause::read(&shared).await?;
+        queues::declare(&shared, self.queues).await?;
         task::resume_all(&shared).await?;
+        sleepers::start(&shared);
+        schedules::serve(&shared);
+        queues::serve(&shared);
+        retention::serve(&shared);
         Ok(Engine {
             owner: Arc::new(Owner { shared }),
         })

@@ -4,12 +4,21 @@
 //! The driver decides what is delivered when; a call only registers, waits, and hands in what its
 //! body made. Nothing in here waits, and no lock is held while user code runs.
 
+pub(crate) mod children;
+mod clearance;
+pub(crate) mod outside;
+mod passes;
+mod past;
+pub(crate) mod undo;
+
 use std::panic::Location;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::Waker;
 
 use bytes::Bytes;
 
+use self::outside::Outside;
 use super::Services;
 use super::obstacle::Obstacle;
 use super::signal::{CallWaker, RunSignal, wake_by_engine};
@@ -19,14 +28,20 @@ use crate::digest::InputDigest;
 use crate::error::Error;
 use crate::id_map::{IdMap, IdSet};
 use crate::ids::{CallKind, RunId, StepId};
-use crate::journal::{Draft, Event, Outcome};
-use crate::replay::{Known, WaitingCall};
+use crate::journal::{Draft, Event, Outcome, RunAborted};
+use crate::replay::{Fork, FreshFor, Known, Past, WaitingCall};
+
+pub(crate) use clearance::{Clearance, Intended};
 
 /// Shared between the driver of one run and the calls inside it.
 pub(crate) struct RunCore {
     identity: WorkflowMetadata,
+    /// The runs that this one was forked from, the oldest first.
+    forks: Vec<Fork>,
     pub(crate) services: Arc<Services>,
     pub(crate) signal: Arc<RunSignal>,
+    /// Blocking bodies that have begun and not returned, also those whose calls were dropped.
+    blocking: AtomicUsize,
     state: Mutex<State>,
 }
 
@@ -37,12 +52,18 @@ pub(crate) enum Phase {
     Replaying,
     /// Bodies run.
     Live,
+    /// The run is about to end: bodies in flight may finish, none starts.
+    Winding,
+    /// Somebody pauses the run: bodies in flight may finish, none starts.
+    Pausing,
     /// The engine is stopping: bodies in flight may finish, none starts.
     Closing,
 }
 
 struct State {
     phase: Phase,
+    /// The recorded outcomes are used up: what leaves the run may leave it, also while it closes.
+    went_live: bool,
     /// Calls that were polled and have not been given their outcome yet.
     /// Boxed, because a table keeps room for more entries than it has.
     calls: IdMap<StepId, Box<Waiting>>,
@@ -50,6 +71,9 @@ struct State {
     dropped: IdSet<StepId>,
     /// What the journal says about calls without an outcome: failed attempts, set timers.
     known: IdMap<StepId, Known>,
+    /// How far the code got before; `None` if the journal knows nothing that it has yet to come to.
+    /// Apart, like all that most runs never have: every waiting run keeps its state in memory.
+    past: Option<Box<Past>>,
     /// Records to be written, in order.
     outbox: Vec<Draft>,
     /// The time of the last delivery.
@@ -57,11 +81,15 @@ struct State {
     /// Bodies that have begun and not ended.
     bodies: usize,
     /// What keeps the run from going on.
-    trouble: Option<Trouble>,
+    trouble: Option<Box<Trouble>>,
     /// A call that is asked to show its input, and the answer.
-    evidence: Option<(StepId, Option<Bytes>)>,
+    evidence: Option<Box<(StepId, Option<Bytes>)>>,
     /// Recorded outcomes are still to come: what the code does now, it did before.
     repeating: bool,
+    /// Signals, children, published values: most runs have none.
+    outside: Option<Box<Outside>>,
+    /// How much of the journal survives a power cut.
+    prefix: clearance::Prefix,
 }
 
 /// What keeps a run from going on.
@@ -71,6 +99,10 @@ pub(crate) enum Trouble {
     Park(Obstacle),
     /// The run fails: a call cannot give the workflow a value of its type.
     Fail(Error),
+    /// The workflow ended itself.
+    Abort(RunAborted),
+    /// The workflow begins anew with these arguments.
+    Checkpoint(Bytes),
 }
 
 struct Waiting {
@@ -79,8 +111,14 @@ struct Waiting {
     delivered: Option<Delivered>,
     /// The outcome was handed in and is on its way to the journal.
     handed_in: bool,
+    /// It only waits for this time, which the journal knows.
+    due: Option<Timestamp>,
+    /// The journal has its outcome: it waits for that, whatever the phase.
+    recorded: bool,
     /// The waker of the attempt that runs.
     body: Option<Arc<CallWaker>>,
+    /// Whether its intent is on record.
+    intent: clearance::Intent,
 }
 
 /// What a call is given.
@@ -107,24 +145,32 @@ impl RunCore {
         identity: WorkflowMetadata,
         services: Arc<Services>,
         known: IdMap<StepId, Known>,
+        mut past: Past,
         now: Timestamp,
         phase: Phase,
     ) -> Arc<Self> {
+        let past_counts = !past.is_blank();
         Arc::new(Self {
             identity,
+            forks: past.take_forks(),
             services,
             signal: Arc::default(),
+            blocking: AtomicUsize::new(0),
             state: Mutex::new(State {
                 phase,
+                went_live: phase == Phase::Live,
                 calls: IdMap::default(),
                 dropped: IdSet::default(),
                 known,
+                past: past_counts.then(|| Box::new(past)),
                 outbox: Vec::new(),
                 now,
                 bodies: 0,
                 trouble: None,
                 evidence: None,
                 repeating: phase == Phase::Replaying,
+                outside: None,
+                prefix: clearance::Prefix::default(),
             }),
         })
     }
@@ -142,7 +188,25 @@ impl RunCore {
     }
 
     pub(crate) fn metadata(&self) -> WorkflowMetadata {
-        self.identity.clone()
+        WorkflowMetadata {
+            run_id: self.ambient_run(),
+            ..self.identity.clone()
+        }
+    }
+
+    pub(crate) fn begin_blocking(&self) {
+        self.blocking.fetch_add(1, Ordering::AcqRel);
+    }
+
+    pub(crate) fn end_blocking(&self) {
+        if self.blocking.fetch_sub(1, Ordering::AcqRel) == 1 {
+            self.signal.nudge(); // the run may wait for this to be undone
+        }
+    }
+
+    /// How many blocking bodies run.
+    pub(crate) fn blocking(&self) -> usize {
+        self.blocking.load(Ordering::Acquire)
     }
 
     /// Says whether the workflow's code does what it did before.
@@ -152,6 +216,12 @@ impl RunCore {
 
     pub(crate) fn is_closing(&self) -> bool {
         self.state().phase == Phase::Closing
+    }
+
+    /// Says whether the run is to leave once what it began has finished: the engine is stopping, or
+    /// somebody pauses the run.
+    pub(crate) fn is_leaving(&self) -> bool {
+        matches!(self.state().phase, Phase::Pausing | Phase::Closing)
     }
 
     /// No recorded outcome is left: what the code does from here on is new.
@@ -182,8 +252,10 @@ impl RunCore {
             name,
             site,
             digest,
+            fresh_for: None,
         };
         let mut state = self.state();
+        let recorded = state.past.as_mut().is_some_and(|past| past.make(id));
         let taken = state.calls.insert(
             id,
             Box::new(Waiting {
@@ -191,7 +263,10 @@ impl RunCore {
                 waker: waker.clone(),
                 delivered: None,
                 handed_in: false,
+                due: None,
+                recorded,
                 body: None,
+                intent: clearance::Intent::default(),
             }),
         );
         // It cannot be: ids are claimed one by one. If it were, waiting for ever would hide it.
@@ -201,7 +276,15 @@ impl RunCore {
                  workflow-runtime",
                 first.view.site
             ));
-            state.trouble.get_or_insert(Trouble::Fail(error));
+            let trouble = Trouble::Fail(error);
+            state.trouble.get_or_insert_with(|| Box::new(trouble));
+        }
+    }
+
+    /// Limits how long the outcome of a registered call may be relied on by a resumed run.
+    pub(crate) fn keep_fresh(&self, id: StepId, fresh_for: FreshFor) {
+        if let Some(call) = self.state().calls.get_mut(&id) {
+            call.view.fresh_for = Some(fresh_for);
         }
     }
 
@@ -220,20 +303,23 @@ impl RunCore {
         if call.handed_in || state.trouble.is_some() {
             return Turn::Wait { show_input: false };
         }
+        if call.recorded || state.phase == Phase::Replaying {
+            let asked = state.evidence.as_deref();
+            let show_input = matches!(asked, Some((asked, None)) if *asked == id);
+            return Turn::Wait { show_input };
+        }
         match state.phase {
-            Phase::Replaying => {
-                let show_input = matches!(state.evidence, Some((asked, None)) if asked == id);
-                Turn::Wait { show_input }
-            }
             Phase::Live => Turn::Run(state.known.remove(&id)),
-            Phase::Closing => Turn::Run(None),
+            Phase::Replaying | Phase::Winding | Phase::Pausing | Phase::Closing => Turn::Run(None),
         }
     }
 
     /// Says whether a new attempt may begin, and counts it if so.
     pub(crate) fn begin_body(&self, id: StepId, waker: &Arc<CallWaker>) -> bool {
         let mut state = self.state();
-        let may = state.phase == Phase::Live && state.trouble.is_none();
+        let may = state.phase == Phase::Live
+            && state.trouble.is_none()
+            && !self.services.pauses.holds(&self.identity.workflow_name);
         if may {
             state.bodies += 1;
             if let Some(call) = state.calls.get_mut(&id) {
@@ -266,6 +352,34 @@ impl RunCore {
         state.outbox.push(outcome);
     }
 
+    /// A call only waits for a time that the journal knows, or with `None` does so no more.
+    pub(crate) fn set_due(&self, id: StepId, due: Option<Timestamp>) {
+        if let Some(call) = self.state().calls.get_mut(&id) {
+            call.due = due;
+        }
+    }
+
+    /// When the run has to be woken, if all that it waits for is in the journal or comes by letter.
+    /// `None`: it has to stay.
+    pub(crate) fn may_sleep(&self) -> Option<Option<Timestamp>> {
+        let state = self.state();
+        let outside = state.outside.as_ref();
+        let sends = outside.is_some_and(|outside| outside.has_changes());
+        if state.phase != Phase::Live || state.bodies > 0 || !state.outbox.is_empty() || sends {
+            return None;
+        }
+        let waits_for_letter = outside.is_some_and(|outside| outside.waits_for_something());
+        if state.calls.is_empty() && !waits_for_letter {
+            return None; // it waits for something that is not durable
+        }
+        let mut wake_at: Option<Timestamp> = None;
+        for call in state.calls.values() {
+            let due = call.due.filter(|_| !call.handed_in)?;
+            wake_at = Some(wake_at.map_or(due, |at| at.min(due)));
+        }
+        Some(wake_at)
+    }
+
     /// Takes a record that is no outcome.
     pub(crate) fn annotate(&self, event: &Event) {
         let draft = Draft::of(event);
@@ -274,14 +388,16 @@ impl RunCore {
 
     /// Shows the input of a call that was asked for it.
     pub(crate) fn show_input(&self, input: Bytes) {
-        if let Some((_, answer)) = &mut self.state().evidence {
-            *answer = Some(input);
+        if let Some(evidence) = &mut self.state().evidence {
+            evidence.1 = Some(input);
         }
     }
 
     /// Keeps the run from going on; the first trouble counts.
     pub(crate) fn trouble(&self, trouble: Trouble) {
-        self.state().trouble.get_or_insert(trouble);
+        self.state()
+            .trouble
+            .get_or_insert_with(|| Box::new(trouble));
     }
 
     /// Forgets a call that was dropped before it was given its outcome.
@@ -290,9 +406,12 @@ impl RunCore {
         let Some(call) = state.calls.remove(&id) else {
             return;
         };
+        if call.intent.is_written() {
+            state.unannounce(id);
+        }
         // Live, an outcome can only come if it was handed in already. In replay any recorded
         // one can: that the call was dropped is itself part of the replay.
-        if call.handed_in || state.phase == Phase::Replaying {
+        if call.handed_in || call.recorded || state.phase == Phase::Replaying {
             state.dropped.insert(id);
         }
     }
@@ -306,12 +425,12 @@ impl RunCore {
 
     /// All calls that wait, in the order of their source lines.
     pub(crate) fn all_waiting(&self) -> Vec<WaitingCall> {
-        let mut calls: Vec<_> = self
-            .state()
-            .calls
-            .values()
-            .map(|call| call.view.clone())
-            .collect();
+        let state = self.state();
+        let mut calls: Vec<_> = state.calls.values().map(|call| call.view.clone()).collect();
+        if let Some(outside) = &state.outside {
+            calls.extend(outside.waiting_children());
+        }
+        drop(state);
         calls.sort_by_key(|call| (call.site.file(), call.site.line(), call.id));
         calls
     }
@@ -331,6 +450,13 @@ impl RunCore {
         named.collect()
     }
 
+    /// Says whether all these calls, and all that the journal knows of, were made by now.
+    pub(crate) fn knows_all(&self, mut ids: impl Iterator<Item = StepId>) -> bool {
+        let state = self.state();
+        let made = |id: &StepId| state.calls.contains_key(id) || state.dropped.contains(id);
+        state.known.keys().all(made) && ids.all(|id| made(&id))
+    }
+
     /// Says whether a call was made and dropped, and forgets that it was.
     pub(crate) fn take_dropped(&self, id: StepId) -> bool {
         self.state().dropped.remove(&id)
@@ -340,7 +466,13 @@ impl RunCore {
     pub(crate) fn deliver(&self, id: StepId, time: Timestamp, delivered: Delivered) -> bool {
         let waker = {
             let mut state = self.state();
-            state.now = time;
+            // In tolerant replay an older outcome can follow a newer one; time goes on all the same.
+            state.now = state.now.max(time);
+            if state.phase != Phase::Replaying
+                && let Some(past) = &mut state.past
+            {
+                past.pass_all();
+            }
             match state.calls.get_mut(&id) {
                 Some(call) => {
                     call.delivered = Some(delivered);
@@ -356,15 +488,19 @@ impl RunCore {
         true
     }
 
-    /// Moves to another phase and has every waiting call look again. Closing is the last one:
-    /// a driver that goes live just then must not take it back.
+    /// Moves to another phase and has every waiting call look again. Closing is the last one, and
+    /// pausing the last but one: a driver that goes live just then must not take it back.
     pub(crate) fn set_phase(&self, phase: Phase) {
         let wakers: Vec<Waker> = {
             let mut state = self.state();
-            if state.phase == Phase::Closing {
-                return;
+            match state.phase {
+                Phase::Closing => return,
+                Phase::Pausing if phase != Phase::Closing => return,
+                _ => state.phase = phase,
             }
-            state.phase = phase;
+            if phase == Phase::Live {
+                state.release_held();
+            }
             state
                 .calls
                 .values()
@@ -374,11 +510,23 @@ impl RunCore {
         wakers.iter().for_each(wake_by_engine);
     }
 
+    /// Has every waiting call look again.
+    pub(crate) fn wake_calls(&self) {
+        let state = self.state();
+        let wakers: Vec<Waker> = state
+            .calls
+            .values()
+            .map(|call| call.waker.clone())
+            .collect();
+        drop(state);
+        wakers.iter().for_each(wake_by_engine);
+    }
+
     /// Asks a waiting call to show its input.
     pub(crate) fn ask_for_input(&self, id: StepId) {
         let waker = {
             let mut state = self.state();
-            state.evidence = Some((id, None));
+            state.evidence = Some(Box::new((id, None)));
             state.calls.get(&id).map(|call| call.waker.clone())
         };
         if let Some(waker) = waker {
@@ -388,7 +536,7 @@ impl RunCore {
 
     /// Takes the input that a call showed.
     pub(crate) fn take_input(&self) -> Option<Bytes> {
-        self.state().evidence.take().and_then(|(_, input)| input)
+        self.state().evidence.take().and_then(|evidence| evidence.1)
     }
 
     /// Takes the records to be written, in exchange for an empty list.
@@ -396,8 +544,13 @@ impl RunCore {
         std::mem::swap(&mut self.state().outbox, empty);
     }
 
+    /// The run only waits: gives back room that it may not need for days.
+    pub(crate) fn rest(&self) {
+        self.state().outbox.shrink_to_fit();
+    }
+
     pub(crate) fn take_trouble(&self) -> Option<Trouble> {
-        self.state().trouble.take()
+        self.state().trouble.take().map(|trouble| *trouble)
     }
 
     pub(crate) fn bodies(&self) -> usize {
@@ -406,6 +559,8 @@ impl RunCore {
 
     /// Whether anything durable is waited for.
     pub(crate) fn waits_on_nothing(&self) -> bool {
-        self.state().calls.is_empty()
+        let state = self.state();
+        let outside = state.outside.as_ref();
+        state.calls.is_empty() && !outside.is_some_and(|outside| outside.waits_for_something())
     }
 }

@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use super::fork::ForkPoint;
 use crate::clock::Timestamp;
 use crate::digest::Digest;
 use crate::error::Error;
@@ -62,12 +63,90 @@ pub enum EngineError {
         /// The digest of the input that was refused.
         now: Digest,
     },
+    /// A signal cannot be sent as it is.
+    #[error("the signal `{name}` to {run}: {problem}")]
+    Signal {
+        /// The signal.
+        name: String,
+        /// The run.
+        run: RunId,
+        /// What is wrong with it.
+        problem: PayloadError,
+    },
+    /// No run holds the token of a hook.
+    #[error(
+        "no run holds the token {token:?}: it was not taken yet, or its run has closed the hook or ended"
+    )]
+    NoHook {
+        /// The token.
+        token: String,
+    },
+    /// A name cannot be used.
+    #[error("the name of a {what} cannot be used: {problem}")]
+    Name {
+        /// Of what.
+        what: &'static str,
+        /// What is wrong with it.
+        problem: String,
+    },
     /// There is no such run.
     #[error("there is no {0} in this store")]
     UnknownRun(RunId),
+    /// The schedule cannot work as it is declared.
+    #[error("schedule `{name}`: {problem}")]
+    Schedule {
+        /// The schedule.
+        name: String,
+        /// What is wrong with it, and the way out.
+        problem: String,
+    },
+    /// The queue cannot be used like that.
+    #[error("queue `{name}`: {problem}")]
+    Queue {
+        /// The queue.
+        name: String,
+        /// What is wrong, and the way out.
+        problem: String,
+    },
+    /// There is no such schedule.
+    #[error("there is no schedule `{0}`: declare it with `engine.schedule(..)`")]
+    UnknownSchedule(String),
+    /// There is no such workflow.
+    #[error("no version of a workflow `{0}` is registered with this engine")]
+    UnknownWorkflow(String),
     /// The run has ended.
     #[error("{0} has ended")]
     Ended(RunId),
+    /// Only a failed run can be retried.
+    #[error(
+        "{run} cannot be retried: it {how}, and only a failed run can be tried again (a parked one is resumed)"
+    )]
+    NotFailed {
+        /// The run.
+        run: RunId,
+        /// How it stands.
+        how: &'static str,
+    },
+    /// The code does not fit what the run did before.
+    #[error(
+        "{run} cannot be retried with this code and was left as it is (after a fix, retry it instead of resuming it): {report}"
+    )]
+    Unfit {
+        /// The run.
+        run: RunId,
+        /// What does not fit.
+        report: Box<str>,
+    },
+    /// The run cannot be forked there.
+    #[error("{run} cannot be forked at {at}: {problem}")]
+    NoForkPoint {
+        /// The run.
+        run: RunId,
+        /// Where it was to be forked.
+        at: ForkPoint,
+        /// Why not, and where else.
+        problem: String,
+    },
     /// The run belongs to another workflow.
     #[error("{run} is a run of `{found}`, not of `{asked}`")]
     OtherWorkflow {
@@ -102,6 +181,16 @@ pub enum RunError<E> {
     /// The run ended without a value of the workflow's own: a step that could give none, a key
     /// used twice.
     Broken(Error),
+    /// The workflow ended itself, neither well nor badly.
+    Aborted {
+        /// Why.
+        reason: String,
+    },
+    /// The run was cancelled or terminated.
+    Cancelled {
+        /// Why.
+        reason: String,
+    },
     /// The run is parked. It has not ended: after a fix, `engine.resume(run)` carries on.
     Parked(Box<Parking>),
     /// The engine or its store stopped first; the run goes on with the next engine.
@@ -113,6 +202,8 @@ impl<E: fmt::Display> fmt::Display for RunError<E> {
         match self {
             Self::Failed(error) => error.fmt(f),
             Self::Broken(error) => write!(f, "{error:#}"),
+            Self::Aborted { reason } => write!(f, "the run was aborted: {reason}"),
+            Self::Cancelled { reason } => write!(f, "the run was cancelled: {reason}"),
             Self::Parked(parking) => write!(f, "the run is parked: {}", parking.report),
             Self::Engine(error) => error.fmt(f),
         }

@@ -3,17 +3,26 @@
 use std::fmt;
 use std::marker::PhantomData;
 use std::sync::{Arc, Weak};
+use std::time::Duration;
 
+use bytes::Bytes;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+use super::letters::{Cancel, SendSignal};
 use super::progress::Progress;
-use super::{EngineError, RunEntry, RunError, Services, Shared, inspect};
+use super::published::{self, Watch};
+use super::{EngineError, Fork, RunEntry, RunError, Services, Shared, inspect, retry};
 use crate::call::Workflow;
 use crate::call::returns::Decoded;
 use crate::error::Error;
 use crate::ids::RunId;
-use crate::journal::Outcome;
+use crate::journal::{End, Outcome};
 use crate::payload::PayloadError;
-use crate::replay::End;
 use crate::store::{EndKind, Parking, RunHeader, RunState};
+
+/// How soon a handle looks again at a run that is not in memory, should nobody tell it.
+const LOOK_AGAIN: Duration = Duration::from_secs(1);
 
 /// How a run stands.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -31,18 +40,21 @@ pub enum RunStatus {
     Cancelled,
     /// The workflow ended itself with a reason.
     Aborted,
+    /// The workflow went on as a new run.
+    Continued,
 }
 
 impl From<RunState> for RunStatus {
     fn from(state: RunState) -> Self {
         match state {
-            RunState::Active => Self::Active,
+            RunState::Active | RunState::Asleep { .. } => Self::Active,
             RunState::Parked(parking) => Self::Parked(Box::new(parking)),
             RunState::Ended(end) => match end.kind {
                 EndKind::Completed => Self::Completed,
                 EndKind::Failed => Self::Failed,
                 EndKind::Cancelled => Self::Cancelled,
                 EndKind::Aborted => Self::Aborted,
+                EndKind::Continued => Self::Continued,
             },
         }
     }
@@ -103,6 +115,39 @@ impl<W: Workflow> RunHandle<W> {
         status(&*self.shared()?, self.run).await
     }
 
+    /// Sends the run a signal, for [`wait_for`](crate::wait_for) and [`signals`](crate::signals).
+    ///
+    /// See [`Engine::signal`](super::Engine::signal).
+    pub fn signal<T: Serialize + ?Sized>(&self, name: &str, value: &T) -> SendSignal {
+        let payload = self.services.payloads.encode(value);
+        SendSignal::new(self.shared(), self.run, name, payload)
+    }
+
+    /// Asks for the run to be cancelled; see [`Engine::cancel`](super::Engine::cancel).
+    pub fn cancel(&self) -> Cancel {
+        Cancel::new(self.shared(), self.run)
+    }
+
+    /// Returns what the workflow last published under a name, without disturbing it.
+    ///
+    /// # Errors
+    ///
+    /// If the value is not of that type, or the store fails.
+    pub async fn published<T: DeserializeOwned>(
+        &self,
+        name: &str,
+    ) -> Result<Option<T>, EngineError> {
+        let shared = self.shared()?;
+        let payload = published::latest(&shared, self.run, name).await?;
+        let read = payload.map(|payload| published::read(&shared, self.run, &payload));
+        read.transpose()
+    }
+
+    /// Follows what the workflow publishes under a name.
+    pub fn watch<T: DeserializeOwned>(&self, name: &str) -> Watch<T> {
+        Watch::new(self.shared.clone(), self.run, name)
+    }
+
     fn shared(&self) -> Result<Arc<Shared>, EngineError> {
         self.shared
             .upgrade()
@@ -113,7 +158,7 @@ impl<W: Workflow> RunHandle<W> {
     ///
     /// # Errors
     ///
-    /// The workflow's own error; or that the run is parked (it has not ended, and can be asked
+    /// The workflow's own error; or that the run was aborted, and why; or that the run is parked (it has not ended, and can be asked
     /// again after `engine.resume`); or that the engine stopped first.
     pub async fn result(&self) -> Result<W::Ok, RunError<W::Error>> {
         let end = match self.end().await? {
@@ -123,22 +168,29 @@ impl<W: Workflow> RunHandle<W> {
         let outcome = match end {
             End::Completed(output) => Outcome::Ok(output),
             End::Failed(failure) => failure,
+            End::Aborted(aborted) => {
+                let reason = aborted.reason.into();
+                return Err(RunError::Aborted { reason });
+            }
+            End::Cancelled(cancelled) => {
+                let reason = cancelled.reason.into();
+                return Err(RunError::Cancelled { reason });
+            }
         };
         let payloads = &self.services.payloads;
         match W::returns().decode(payloads, &outcome) {
-            // The crate's own error may have a place in the workflow's type; that it was not the
-            // workflow's code that returned it is still worth knowing.
-            Ok(Decoded::Value(_)) if matches!(outcome, Outcome::Broken(_)) => {
-                Err(self.broken(&outcome)?)
-            }
-            Ok(Decoded::Value(output)) => W::split(output).map_err(RunError::Failed),
+            Ok(Decoded::Value(output)) => match &outcome {
+                // The crate's own error may have a place in the workflow's type; that it was not the
+                // workflow's code that returned it is still worth knowing.
+                Outcome::Broken(payload) => Err(self.broken(payload)?),
+                _ => W::split(output).map_err(RunError::Failed),
+            },
             Ok(Decoded::NoValue(error)) => Err(RunError::Broken(error)),
             Err(problem) => Err(self.unreadable(problem).into()),
         }
     }
 
-    fn broken(&self, outcome: &Outcome) -> Result<RunError<W::Error>, EngineError> {
-        let (Outcome::Ok(payload) | Outcome::Err(payload) | Outcome::Broken(payload)) = outcome;
+    fn broken(&self, payload: &Bytes) -> Result<RunError<W::Error>, EngineError> {
         let decoded = self.services.payloads.decode::<Error>(payload);
         decoded
             .map(RunError::Broken)
@@ -153,17 +205,45 @@ impl<W: Workflow> RunHandle<W> {
         }
     }
 
+    /// Takes a failed run up again from its failed step; see [`Engine::retry`](super::Engine::retry).
+    ///
+    /// [`result`](Self::result) waits for the new end from then on.
+    ///
+    /// # Errors
+    ///
+    /// As [`Engine::retry`](super::Engine::retry).
+    pub async fn retry(&self) -> Result<(), EngineError> {
+        retry::retry(&self.shared()?, self.run).await
+    }
+
+    /// Makes a new run that shares this one's history up to a step; see
+    /// [`Engine::fork`](super::Engine::fork).
+    pub fn fork(&self) -> Fork<Self> {
+        let make = |shared: &Arc<Shared>, run| Self::new(shared, run, shared.entry(run));
+        Fork::new(self.shared.clone(), self.run, make)
+    }
+
+    /// How the store says that the run ended, if it can be asked.
+    async fn newest_end(&self) -> Option<End> {
+        let shared = self.shared.upgrade()?;
+        let records = inspect::records(&shared, self.run).await.ok()?;
+        inspect::end_of(records)
+    }
+
     /// Waits until the run has ended or is parked.
     async fn end(&self) -> Result<Result<End, Parking>, EngineError> {
         let settled = |p: &Progress| !matches!(p, Progress::Creating | Progress::Active);
         let mut waited_for: Option<Arc<RunEntry>> = None;
+        let mut asleep: Option<Arc<RunEntry>> = None;
+        let mut strayed = false;
         loop {
             // A run that was taken up again has a newer entry than this handle.
             let newest = self
                 .shared
                 .upgrade()
                 .and_then(|shared| shared.entry(self.run));
-            let entry = newest.or_else(|| self.entry.clone());
+            let is_newest = newest.is_some();
+            let entry = newest.or_else(|| asleep.take().or_else(|| self.entry.clone()));
             let is_new = match (&entry, &waited_for) {
                 (Some(entry), Some(known)) => !Arc::ptr_eq(entry, known),
                 (Some(_), None) => true,
@@ -171,17 +251,30 @@ impl<W: Workflow> RunHandle<W> {
             };
             if let Some(entry) = entry.filter(|_| is_new) {
                 match entry.progress.wait_for(settled).await {
+                    // A failure that this handle remembers may have been retried since.
+                    Progress::Ended(end @ End::Failed(_)) if !is_newest => {
+                        return Ok(Ok(self.newest_end().await.unwrap_or(end)));
+                    }
                     Progress::Ended(end) => return Ok(Ok(end)),
                     Progress::Stopped(reason) => return Err(EngineError::Stopped(reason.into())),
                     // Parked once; by now it may have been taken up, or have ended. Or this was
                     // the entry of a start that found the run in the store.
                     Progress::Creating
                     | Progress::Active
+                    | Progress::Asleep(_)
                     | Progress::Parked
                     | Progress::NotCreated => waited_for = Some(entry),
                 }
             }
             let shared = self.shared()?;
+            // Enlisted before looking, so that no wake-up in between is missed. Held without the
+            // engine, which a handle does not keep alive.
+            let arrival = shared.plan.arrivals.of(self.run);
+            let mut told = std::pin::pin!(arrival.told());
+            told.as_mut().enable();
+            if shared.entry(self.run).is_some() && !is_new {
+                continue;
+            }
             let header = header(&shared, self.run).await?;
             match header.state {
                 RunState::Parked(parking) => return Ok(Err(parking)),
@@ -191,24 +284,41 @@ impl<W: Workflow> RunHandle<W> {
                         .map(Ok)
                         .ok_or(EngineError::UnknownRun(self.run));
                 }
-                RunState::Active if is_new => {} // taken up since: wait for that
-                RunState::Active => {
+                RunState::Asleep { .. } => {
+                    let entry = shared.entry_or_sleeper(self.run)?;
+                    // If it sleeps still, it is taken up with this entry; else look again.
+                    if let RunState::Asleep { .. } = self::header(&shared, self.run).await?.state {
+                        asleep = Some(entry);
+                    }
+                }
+                // Taken up since: wait for that.
+                RunState::Active if is_new => {}
+                RunState::Active if shared.is_closing() => {
+                    return Err(EngineError::Stopped("it is shutting down".into()));
+                }
+                // Active, and looked for before: nobody here drives it.
+                RunState::Active if std::mem::replace(&mut strayed, true) => {
                     return Err(EngineError::Stopped(format!(
                         "{} is unfinished and not driven by this engine",
                         self.run
                     )));
+                }
+                // It was just created by a schedule: until it comes into memory.
+                RunState::Active => {
+                    drop(shared);
+                    let _ = tokio::time::timeout(LOOK_AGAIN, told).await;
                 }
             }
         }
     }
 }
 
-async fn header(shared: &Shared, run: RunId) -> Result<RunHeader, EngineError> {
+pub(super) async fn header(shared: &Shared, run: RunId) -> Result<RunHeader, EngineError> {
     shared
         .store
         .header(run)
         .await?
-        .filter(|header| *header.namespace == *shared.namespace)
+        .filter(|header| *header.namespace == *shared.services.namespace)
         .ok_or(EngineError::UnknownRun(run))
 }
 

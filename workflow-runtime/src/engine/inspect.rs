@@ -8,8 +8,7 @@ use std::sync::Arc;
 use super::{Engine, EngineError, Shared};
 use crate::clock::Timestamp;
 use crate::ids::RunId;
-use crate::journal::{self, Event, Journal, JournalError, Reader, Record};
-use crate::replay::End;
+use crate::journal::{self, End, Journal, JournalError, Reader, Record};
 use crate::store::{BoxFuture, RunHeader, RunPosition, RunQuery, StateKind};
 
 /// Runs on a page of a listing, unless more or fewer are asked for.
@@ -35,7 +34,7 @@ impl Engine {
         Runs {
             shared: self.shared().clone(),
             query: RunQuery {
-                namespace: Some((*self.shared().namespace).into()),
+                namespace: Some((*self.shared().services.namespace).into()),
                 limit: DEFAULT_PAGE,
                 ..RunQuery::default()
             },
@@ -53,7 +52,7 @@ impl Engine {
             .store
             .header(run)
             .await?
-            .filter(|header| *header.namespace == *shared.namespace)
+            .filter(|header| *header.namespace == *shared.services.namespace)
             .ok_or(EngineError::UnknownRun(run))?;
         Ok(Journal::new(header, records(shared, run).await?))
     }
@@ -110,17 +109,13 @@ pub struct Verification {
 pub(super) async fn records(shared: &Shared, run: RunId) -> Result<Vec<Record>, EngineError> {
     let frames = shared.store.frames(run, 0, usize::MAX).await?;
     let records: Vec<Record> =
-        Reader::new(run, shared.audit_key.clone(), &frames).collect::<Result<_, _>>()?;
+        Reader::new(run, shared.services.audit_key.clone(), &frames).collect::<Result<_, _>>()?;
     Ok(records)
 }
 
 /// How a journal ends, if it does.
 pub(super) fn end_of(records: Vec<Record>) -> Option<End> {
-    match records.into_iter().next_back()?.event {
-        Event::RunCompleted(completed) => Some(End::Completed(completed.output)),
-        Event::RunFailed(failed) => Some(End::Failed(failed.failure)),
-        _ => None,
-    }
+    End::of(records.into_iter().next_back()?.event)
 }
 
 /// A listing of runs; see [`Engine::runs`].

@@ -2,29 +2,51 @@
 //!
 //! The files in the order a run goes through them: `builder` opens an engine, `start` begins a run,
 //! `task` claims, replays and drives it, `driver` holds the loop, `core` is what driver and calls
-//! share, `writer` appends to the journal; `handle` waits for the end, `inspect` reads. Around
-//! them: `registry`, `resources`, `timers`, `signal`, `warnings`, `shutdown`.
+//! share, `writer` appends to the journal; `letters` sends to runs, `handle` waits for the end, `retry`
+//! takes a failed run up again, `fork` makes another run of its beginning, `terminate` ends one, `pause` holds
+//! them, `sleepers` are those that left memory, `poison` watches those that kill their process,
+//! `inspect` and `published` read. Around them: `registry`, `resources`, `recovery`, `timers`, `signal`,
+//! `warnings`, `shutdown`. Beside the runs, as tasks of `plan` that keep `notes`: `schedules`, `queues`,
+//! `retention` (with the `generations` of keys).
 
 mod builder;
 pub(crate) mod core;
 mod driver;
 mod error;
+mod fork;
+mod generations;
 mod handle;
 mod inspect;
+pub(crate) mod letters;
+pub(crate) mod notes;
 pub(crate) mod obstacle;
+mod pause;
+mod plan;
+mod poison;
+pub(crate) mod prepared;
 mod progress;
+mod published;
+mod queues;
+pub(crate) mod recovery;
 mod registry;
 pub(crate) mod resources;
+mod retention;
+mod retry;
+mod schedules;
 mod shutdown;
 pub(crate) mod signal;
+mod sleepers;
 mod start;
+mod taking;
 mod task;
+mod terminate;
 pub(crate) mod timers;
+pub(crate) mod tokens;
 mod warnings;
 mod writer;
 
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::time::Duration;
 
 use tokio::sync::{Notify, Semaphore};
@@ -33,6 +55,7 @@ use tokio::task::AbortHandle;
 use self::core::{Phase, RunCore};
 use self::progress::{Progress, Tracker};
 use crate::call::{Workflow, WorkflowCall};
+use crate::clock::Timestamp;
 use crate::id_map::IdMap;
 use crate::ids::RunId;
 use crate::journal::AuditKey;
@@ -41,10 +64,18 @@ use crate::store::{Durability, Store};
 
 pub use builder::EngineBuilder;
 pub use error::{EngineError, RunError};
+pub use fork::{Fork, ForkPoint};
 pub use handle::{RunHandle, RunStatus};
 pub use inspect::{ParseCursorError, RunCursor, Runs, RunsPage, Verification};
+pub use letters::{Cancel, SendSignal, Sent};
+pub use pause::Paused;
+pub use published::Watch;
+pub use queues::{Debounce, Debounced, Queue, QueueDescription, QueueHandle};
+pub use retention::Retention;
+pub use schedules::{CatchUp, Overlap, Schedule, ScheduleDescription, ScheduleHandle};
 pub use shutdown::Shutdown;
 pub use start::Start;
+pub use terminate::Terminate;
 pub use warnings::Warning;
 
 /// Runs workflows on one store.
@@ -94,13 +125,22 @@ impl Drop for Owner {
 pub(crate) struct Shared {
     store: Arc<dyn Store>,
     services: Arc<Services>,
-    registry: registry::Registry,
-    namespace: Arc<str>,
-    audit_key: Option<AuditKey>,
     runs: Mutex<IdMap<RunId, Arc<RunEntry>>>,
     closing: AtomicBool,
     /// Notified whenever a run leaves the engine.
     left: Notify,
+    /// Notified whenever a run has published something.
+    published: Notify,
+    /// Runs that left memory.
+    sleepers: sleepers::Sleepers,
+    /// The right to read a run's journal, for a limited number at a time: timers that are due
+    /// together must not fill the memory together.
+    claiming: Semaphore,
+    retentions: retention::Retentions,
+    /// The tasks beside the runs.
+    plan: plan::Plan,
+    /// Runs that were driven when the process died.
+    marks: Arc<poison::Marks>,
 }
 
 /// What calls and drivers need while a run goes on.
@@ -110,8 +150,23 @@ pub(crate) struct Services {
     pub(crate) timers: Arc<timers::Timers>,
     pub(crate) config: Config,
     pub(crate) warnings: warnings::Warnings,
+    pub(crate) recovery: recovery::Recovery,
     /// The right to be active, for a limited number of runs at a time.
     pub(crate) active: Arc<Semaphore>,
+    pub(crate) registry: registry::Registry,
+    /// Workflows whose steps do not begin.
+    pub(crate) pauses: pause::Pauses,
+    pub(crate) namespace: Arc<str>,
+    pub(crate) audit_key: Option<AuditKey>,
+    /// The engine that these belong to.
+    engine: OnceLock<Weak<Shared>>,
+}
+
+impl Services {
+    /// The engine, unless it is gone.
+    pub(crate) fn engine(&self) -> Option<Arc<Shared>> {
+        self.engine.get()?.upgrade()
+    }
 }
 
 /// What an engine's owner can choose.
@@ -121,11 +176,21 @@ pub(crate) struct Config {
     pub(crate) backoff: (Duration, Duration),
     pub(crate) kept_input_limit: usize,
     pub(crate) durability: Durability,
+    /// How long bodies in flight may take to finish when their run is cancelled.
+    pub(crate) cancel_grace: Duration,
+    /// How long a run only waits before it leaves memory; `None`: it never does.
+    pub(crate) evict_after: Option<Duration>,
 }
 
 /// A run that this engine has in memory.
 pub(crate) struct RunEntry {
     progress: Tracker,
+    /// A letter has come that its driver has not been told of.
+    mail: AtomicBool,
+    /// Somebody else has taken the run over: what becomes of this task says nothing about it.
+    superseded: AtomicBool,
+    /// The run is to be parked as soon as nothing of it is in flight.
+    pausing: AtomicBool,
     core: Mutex<Option<Arc<RunCore>>>,
     task: Mutex<Option<AbortHandle>>,
 }
@@ -134,17 +199,65 @@ impl RunEntry {
     fn new(progress: Progress) -> Arc<Self> {
         Arc::new(Self {
             progress: Tracker::new(progress),
+            mail: AtomicBool::new(false),
+            superseded: AtomicBool::new(false),
+            pausing: AtomicBool::new(false),
             core: Mutex::new(None),
             task: Mutex::new(None),
         })
     }
 
     fn set_core(&self, core: Arc<RunCore>) {
-        *self.core.lock().unwrap_or_else(PoisonError::into_inner) = Some(core);
+        let mut slot = self.core.lock().unwrap_or_else(PoisonError::into_inner);
+        if self.mail.swap(false, Ordering::AcqRel) {
+            core.signal.mail_arrived(); // it may have come after the mailbox was read
+        }
+        if self.pausing.load(Ordering::Acquire) {
+            core.set_phase(Phase::Pausing);
+        }
+        *slot = Some(core);
+    }
+
+    fn core(&self) -> Option<Arc<RunCore>> {
+        self.core
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clone()
+    }
+
+    /// Has the driver look into the mailbox, now or when there is one.
+    fn mail_arrived(&self) {
+        let core = self.core.lock().unwrap_or_else(PoisonError::into_inner);
+        match &*core {
+            Some(core) => core.signal.mail_arrived(),
+            None => self.mail.store(true, Ordering::Release),
+        }
     }
 
     fn set_task(&self, task: AbortHandle) {
-        *self.task.lock().unwrap_or_else(PoisonError::into_inner) = Some(task);
+        let mut slot = self.task.lock().unwrap_or_else(PoisonError::into_inner);
+        // Somebody may have come to stop it before it was here; a start is let finish.
+        let creating = |p: &Progress| matches!(p, Progress::Creating);
+        if self.superseded.load(Ordering::Acquire) && !self.progress.is(creating) {
+            task.abort();
+        }
+        *slot = Some(task);
+    }
+
+    /// Has the run parked once what it began has finished. `false`: none of its code runs yet, and
+    /// none will.
+    fn begin_pausing(&self) -> bool {
+        let core = self.core.lock().unwrap_or_else(PoisonError::into_inner);
+        self.pausing.store(true, Ordering::Release);
+        if let Some(core) = &*core {
+            core.set_phase(Phase::Pausing);
+            core.signal.nudge();
+        }
+        core.is_some()
+    }
+
+    fn is_pausing(&self) -> bool {
+        self.pausing.load(Ordering::Acquire)
     }
 
     /// Has the run finish what it began and begin nothing more.
@@ -189,15 +302,67 @@ impl Shared {
             }
         }
         *entry.core.lock().unwrap_or_else(PoisonError::into_inner) = None;
-        entry.progress.set(progress);
+        entry
+            .progress
+            .set(match entry.superseded.load(Ordering::Acquire) {
+                true => Progress::NotCreated,
+                false => progress,
+            });
         self.left.notify_waiters();
+        self.plan.run_left();
+    }
+
+    /// Takes a run out of memory that sleeps from now on. Whoever waits for it goes on waiting.
+    fn leave_asleep(
+        self: &Arc<Self>,
+        run: RunId,
+        entry: &Arc<RunEntry>,
+        wake_at: Option<Timestamp>,
+    ) {
+        let core = entry
+            .core
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .take();
+        let mail = core.is_some_and(|core| core.signal.take_mail());
+        let mut runs = self.runs();
+        // Under the lock: whoever takes the run over says so there.
+        if entry.superseded.load(Ordering::Acquire) || self.is_closing() {
+            drop(runs);
+            self.leave(
+                run,
+                entry,
+                Progress::Stopped("the engine was shut down".into()),
+            );
+            return;
+        }
+        *entry.task.lock().unwrap_or_else(PoisonError::into_inner) = None;
+        entry.pausing.store(false, Ordering::Release); // whoever pauses it looks again
+        if runs
+            .get(&run)
+            .is_some_and(|known| Arc::ptr_eq(known, entry))
+        {
+            runs.remove(&run);
+        }
+        self.sleepers.keep(run, entry);
+        let missed_mail = entry.mail.swap(false, Ordering::AcqRel) || mail;
+        drop(runs);
+        if let Some(at) = wake_at {
+            self.sleepers.add(at, run);
+        }
+        self.left.notify_waiters();
+        if missed_mail {
+            task::mail_arrived(self, run);
+        }
     }
 
     /// Stops every task at once.
     fn stop_all(&self, reason: &str) {
         self.closing.store(true, Ordering::Release);
-        let entries: Vec<_> = self.runs().drain().collect();
-        for (_, entry) in entries {
+        self.plan.stop();
+        let mut entries: Vec<_> = self.runs().drain().map(|(_, entry)| entry).collect();
+        entries.extend(self.sleepers.take_awaited());
+        for entry in entries {
             entry.abort();
             entry.progress.set(Progress::Stopped(reason.into()));
         }
@@ -234,6 +399,64 @@ impl Engine {
         task::resume(self.shared(), run).await
     }
 
+    /// Sends a run a signal: a named value that its workflow waits for with
+    /// [`wait_for`](crate::wait_for).
+    ///
+    /// When it resolves, the signal is durable in the run's mailbox. Sent before anybody waits, it
+    /// is kept; signals of one name are received in the order in which they were accepted. With
+    /// [`SendSignal::key`] a repeated sending counts once.
+    ///
+    /// # Errors
+    ///
+    /// Awaiting it fails if there is no such run, it has ended, the value cannot be encoded, or a wait
+    /// in memory asks for another type.
+    pub fn signal<T: serde::Serialize + ?Sized>(
+        &self,
+        run: RunId,
+        name: &str,
+        value: &T,
+    ) -> SendSignal {
+        let payload = self.shared().services.payloads.encode(value);
+        SendSignal::new(Ok(self.shared().clone()), run, name, payload)
+    }
+
+    /// Sends a value to whichever run holds a token; see [`hook`](crate::hook).
+    ///
+    /// When it resolves, the value is durable in that run's mailbox. With [`SendSignal::key`] a repeated
+    /// sending to the same run counts once.
+    ///
+    /// # Errors
+    ///
+    /// Awaiting it fails with [`EngineError::NoHook`] if no run holds the token: it was not taken yet, or
+    /// its run has closed it or ended. Otherwise as [`Engine::signal`].
+    pub fn signal_token<T: serde::Serialize + ?Sized>(&self, token: &str, value: &T) -> SendSignal {
+        let payload = self.shared().services.payloads.encode(value);
+        SendSignal::to_token(self.shared().clone(), token, payload)
+    }
+
+    /// Asks for a run to be cancelled: it stops where it waits, and so do its children, and ends as
+    /// cancelled.
+    ///
+    /// When it resolves, the request is durable. A run that is about to end may be faster; one that is
+    /// parked hears of it when it is resumed. Cancelling a run twice is fine.
+    ///
+    /// # Errors
+    ///
+    /// Awaiting it fails if there is no such run or it has ended.
+    pub fn cancel(&self, run: RunId) -> Cancel {
+        Cancel::new(Ok(self.shared().clone()), run)
+    }
+
+    /// Ends a run at once, whatever it does, parked ones too. Bodies in flight are dropped where they
+    /// are, nothing is undone, and its children are cancelled. [`Engine::cancel`] is the orderly way.
+    ///
+    /// # Errors
+    ///
+    /// Awaiting it fails if there is no such run, or it has ended.
+    pub fn terminate(&self, run: RunId) -> Terminate {
+        Terminate::new(self.shared().clone(), run)
+    }
+
     /// Returns a handle to a run of a known workflow.
     ///
     /// # Errors
@@ -260,6 +483,17 @@ impl Engine {
     /// If there is no such run, the store fails, or the payload codec does.
     pub async fn parked_detail(&self, run: RunId) -> Result<Option<String>, EngineError> {
         handle::parked_detail(self.shared(), run).await
+    }
+
+    /// Returns how many runs are in memory; those that sleep are not.
+    pub fn runs_in_memory(&self) -> usize {
+        self.shared().runs().len()
+    }
+
+    /// Returns how many runs left memory and are to be woken at a time. After a restart they come to be
+    /// known within a moment after the engine is open.
+    pub fn runs_asleep(&self) -> usize {
+        self.shared().sleepers.count()
     }
 
     /// Returns the newest warnings about runs of this engine.

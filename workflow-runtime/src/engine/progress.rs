@@ -7,15 +7,18 @@ use std::sync::{Mutex, PoisonError};
 
 use tokio::sync::Notify;
 
-use crate::replay::End;
+use crate::clock::Timestamp;
+use crate::journal::End;
 
 /// How far a run in memory is.
 #[derive(Debug, Clone)]
 pub(crate) enum Progress {
     /// It is being created.
     Creating,
-    /// It runs, waits or is queued.
+    /// It runs, waits or is queued; or sleeps, and somebody waits for it.
     Active,
+    /// It sleeps, until then or for a letter. Only told to the engine, never to those who wait.
+    Asleep(Option<Timestamp>),
     /// It ended.
     Ended(End),
     /// It is parked.
@@ -44,6 +47,11 @@ impl Tracker {
     pub(crate) fn set(&self, progress: Progress) {
         *self.progress.lock().unwrap_or_else(PoisonError::into_inner) = progress;
         self.changed.notify_waiters();
+    }
+
+    /// Says whether the progress is such a one.
+    pub(crate) fn is(&self, such: impl Fn(&Progress) -> bool) -> bool {
+        such(&self.progress.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
     /// Waits until `reached` says so.

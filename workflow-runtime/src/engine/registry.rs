@@ -5,12 +5,11 @@ use std::future::Future;
 use std::marker::PhantomData;
 use std::pin::Pin;
 
-use crate::call::Workflow;
 use crate::call::args::WorkflowArgsSeed;
+use crate::call::{CodeChanges, Workflow};
 use crate::error::Error;
-use crate::journal::Outcome;
+use crate::journal::{End, Outcome};
 use crate::payload::{PayloadError, Payloads};
-use crate::replay::End;
 
 /// A running workflow, without its types.
 pub(crate) type WorkflowFuture = Pin<Box<dyn Future<Output = End> + Send>>;
@@ -24,10 +23,14 @@ pub(crate) struct Registry {
     by_name: HashMap<&'static str, Vec<Registered>>,
 }
 
-struct Registered {
+/// A workflow of a name and version.
+pub(crate) struct Registered {
     version: u32,
     place: (&'static str, u32),
-    make: MakeWorkflow,
+    pub(crate) make: MakeWorkflow,
+    pub(crate) changes: CodeChanges,
+    /// Names of the arguments, in order.
+    pub(crate) args: &'static [&'static str],
 }
 
 impl Registry {
@@ -55,18 +58,22 @@ impl Registry {
                     version: definition.version,
                     place,
                     make: make_from_payload::<W>,
+                    changes: definition.changes,
+                    args: definition.args,
                 });
                 Ok(())
             }
         }
     }
 
-    pub(crate) fn find(&self, name: &str, version: u32) -> Option<MakeWorkflow> {
+    pub(crate) fn find(&self, name: &str, version: u32) -> Option<&Registered> {
         let versions = self.by_name.get(name)?;
-        versions
-            .iter()
-            .find(|known| known.version == version)
-            .map(|known| known.make)
+        versions.iter().find(|known| known.version == version)
+    }
+
+    /// Says whether any version of a workflow is registered.
+    pub(crate) fn knows(&self, name: &str) -> bool {
+        self.by_name.contains_key(name)
     }
 
     /// Says why a workflow is not found, and what is there instead.

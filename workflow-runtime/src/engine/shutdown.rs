@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use super::{EngineError, Owner};
+use super::{EngineError, Owner, poison};
 use crate::store::BoxFuture;
 
 /// How long bodies in flight may take to finish, unless told otherwise.
@@ -36,6 +36,7 @@ impl Shutdown {
     async fn run(self) -> Result<(), EngineError> {
         let shared = &self.owner.shared;
         shared.closing.store(true, Ordering::Release);
+        shared.plan.stop();
         let entries: Vec<_> = shared.runs().values().cloned().collect();
         entries.iter().for_each(|entry| entry.begin_closing());
         drop(entries);
@@ -50,6 +51,7 @@ impl Shutdown {
         };
         let _ = tokio::time::timeout(self.grace, all_left).await;
         shared.stop_all("the engine was shut down");
+        poison::forgive_all(shared).await?;
         shared.store.close().await?;
         Ok(())
     }

@@ -38,6 +38,8 @@ pub(crate) struct RunSignal {
     driving: AtomicBool,
     /// Something that is not the engine woke it.
     foreign: AtomicBool,
+    /// A letter has come.
+    mail: AtomicBool,
     /// Bodies that were woken and not polled since.
     unpolled: AtomicUsize,
 }
@@ -83,6 +85,27 @@ impl RunSignal {
     /// without polling it.
     pub(crate) fn has_unpolled(&self) -> bool {
         self.unpolled.load(Ordering::Acquire) > 0
+    }
+
+    /// A letter has come: the driver looks for it.
+    pub(crate) fn mail_arrived(&self) {
+        self.mail.store(true, Ordering::Release);
+        self.nudge();
+    }
+
+    /// Says whether a letter has come since this was last asked.
+    pub(crate) fn take_mail(&self) -> bool {
+        self.mail.load(Ordering::Relaxed) && self.mail.swap(false, Ordering::AcqRel)
+    }
+
+    /// Says whether a letter has come that the driver has not looked for.
+    pub(crate) fn has_mail(&self) -> bool {
+        self.mail.load(Ordering::Acquire)
+    }
+
+    /// Says whether the workflow is being polled now.
+    pub(crate) fn is_polling(&self) -> bool {
+        self.polling.load(Ordering::Acquire)
     }
 
     /// Has the driver look again, without polling the workflow.

@@ -1,20 +1,19 @@
 //! Starting a run: derive its id, make its first record durable, hand it to a task.
 
 use std::future::IntoFuture;
-use std::marker::PhantomData;
 use std::sync::Arc;
+use std::time::Duration;
 
+use super::generations::Generation;
+use super::prepared::{EncodedCall, Naming, Prepared};
 use super::progress::Progress;
+use super::queues::{Debounce, Placing, enqueue};
+use super::task::Created;
 use super::{EngineError, RunEntry, RunHandle, Shared, task};
-use crate::call::args::{NamedWorkflowArgs, OrderedWorkflowArgs, WorkflowArgsSeed};
-use crate::call::{Workflow, WorkflowCall, WorkflowDefinition};
-use crate::clock::wall_clock;
-use crate::digest::digest;
-use crate::ids::{DERIVATION_VERSION, RunId};
-use crate::journal::{Chain, Draft, Event, RunStarted};
+use crate::call::{Workflow, WorkflowCall};
+use crate::ids::RunId;
 use crate::key::Key;
-use crate::payload::PayloadError;
-use crate::store::{BoxFuture, Durability, NewRun, RunHeader, RunState};
+use crate::store::{BoxFuture, RunHeader, RunState};
 
 /// A run about to be started; see [`Engine::start`](super::Engine::start).
 #[must_use = "nothing is started until this is awaited"]
@@ -22,14 +21,17 @@ pub struct Start<W: Workflow> {
     shared: Arc<Shared>,
     call: WorkflowCall<W>,
     key: Option<Key>,
+    placing: Placing,
 }
 
 impl<W: Workflow> Start<W> {
     pub(super) fn new(shared: Arc<Shared>, call: WorkflowCall<W>) -> Self {
+        let key = call.key.clone();
         Self {
             shared,
             call,
-            key: None,
+            key,
+            placing: Placing::default(),
         }
     }
 
@@ -40,136 +42,146 @@ impl<W: Workflow> Start<W> {
         self
     }
 
-    /// Makes the run's header and first record.
-    fn prepare(&self) -> Result<Prepared, EngineError> {
-        let definition = W::DEFINITION;
-        let WorkflowDefinition {
-            name,
-            version,
-            args,
-            ..
-        } = *definition;
-        let shared = &self.shared;
-        if shared.registry.find(name, version).is_none() {
-            return Err(EngineError::NotRegistered {
-                workflow: name,
-                version,
-            });
+    /// Puts the run into a queue: it begins when its turn comes. The queue is declared on the builder.
+    ///
+    /// Until then it is a row on disk, in the same write as its start: no future, no task.
+    pub fn queue(mut self, name: &str) -> Self {
+        self.placing.queue = Some(name.into());
+        self
+    }
+
+    /// Counts the run among those of this key, for [`Queue::per_key`](crate::Queue::per_key).
+    pub fn queue_key(mut self, key: impl Into<Key>) -> Self {
+        self.placing.queue_key = Some(key.into());
+        self
+    }
+
+    /// Sets the run's priority in its queue: higher ones come first, equal ones in the order of their start. 0
+    /// otherwise.
+    pub fn priority(mut self, priority: i32) -> Self {
+        self.placing.priority = Some(priority);
+        self
+    }
+
+    /// Has the run join its queue only after this time.
+    pub fn delay(mut self, delay: Duration) -> Self {
+        self.placing.delay = Some(delay);
+        self
+    }
+
+    /// Makes one run of several starts: it is created when no start with this key (of the same workflow, in the
+    /// same queue) has come for the `quiet` time, with the input of the latest. Needs a queue.
+    ///
+    /// What it resolves to is not a handle: the run is not there yet. All starts until the quiet moment
+    /// are told the same run id. Each start pushes the moment out; starts that never pause are never run.
+    pub fn debounce(self, key: impl Into<Key>, quiet: Duration) -> Debounce {
+        Debounce {
+            call: EncodedCall::new::<W>(&self.shared.services, &self.call.input),
+            shared: self.shared,
+            run_key: self.key,
+            placing: self.placing,
+            key: key.into(),
+            quiet,
         }
-        if let Some(problem) = self.key.as_ref().and_then(Key::problem) {
-            return Err(EngineError::Key(problem));
-        }
-        let unfit = |problem| EngineError::Input {
-            workflow: name,
-            problem,
-        };
-        let payloads = &shared.services.payloads;
-        let input_digest = digest(&OrderedWorkflowArgs(&self.call.input))
-            .map_err(|error| unfit(PayloadError::Serialize(error.to_string())))?
-            .strict;
-        let input = payloads
-            .encode(&NamedWorkflowArgs(args, &self.call.input))
-            .map_err(unfit)?;
-        // What cannot be read back is refused now, not found at the first resume.
-        let seed = WorkflowArgsSeed::<W::Input>(args, PhantomData);
-        payloads.decode_seed(seed, &input).map_err(unfit)?;
-        let run = match &self.key {
-            Some(key) => RunId::derive(&shared.namespace, name, key.as_str(), 0),
-            None => RunId::random(),
-        };
-        let created_at = wall_clock();
-        let key: Option<Box<str>> = self.key.as_ref().map(|key| key.as_str().into());
-        let header = RunHeader {
-            run,
-            namespace: (*shared.namespace).into(),
-            workflow: name.into(),
-            version,
-            key: key.clone(),
-            input_digest,
-            created_at,
-            state: RunState::Active,
-        };
-        let started = RunStarted {
-            namespace: (*shared.namespace).into(),
-            workflow: name.into(),
-            version,
-            key,
-            generation: 0,
-            derivation: DERIVATION_VERSION,
-            input_digest,
-            input,
-        };
-        let mut chain = Chain::new(run, shared.audit_key.clone());
-        let first = Draft::of(&Event::RunStarted(started.clone())).seal(created_at, &mut chain);
-        let new = NewRun {
-            header,
-            first,
-            durability: Durability::Synced, // whoever was told of a start relies on it
-        };
-        Ok(Prepared {
-            new,
-            started,
-            chain,
-        })
     }
 
     async fn run(self) -> Result<RunHandle<W>, EngineError> {
-        let prepared = self.prepare()?;
-        let run = prepared.new.header.run;
-        let now = prepared.new.header.input_digest;
         let shared = &self.shared;
-        loop {
-            if shared.is_closing() {
-                return Err(EngineError::Stopped("it is shutting down".into()));
-            }
-            let entry = RunEntry::new(Progress::Creating);
-            let known = {
-                let mut runs = shared.runs();
-                match runs.get(&run) {
-                    Some(known) => Some(known.clone()),
-                    None => {
-                        runs.insert(run, entry.clone());
-                        None
-                    }
-                }
-            };
-            let existing = match known {
-                // Another start of the same key is under way, or the run is in memory.
-                Some(known) => {
-                    let created = |progress: &Progress| !matches!(progress, Progress::Creating);
-                    known.progress.wait_for(created).await;
-                    match shared.store.header(run).await? {
-                        Some(header) => header,
-                        None => continue, // that start failed: try ourselves
-                    }
-                }
-                None => match task::create(shared, &entry, prepared.clone()).await? {
-                    None => return Ok(RunHandle::new(shared, run, Some(entry))),
-                    Some(header) => header,
-                },
-            };
-            return if existing.input_digest == now {
-                Ok(RunHandle::new(shared, run, shared.entry(run)))
-            } else {
-                Err(EngineError::Conflict {
-                    key: existing.key.unwrap_or_default().into(),
-                    run,
-                    workflow: existing.workflow.into(),
-                    started_at: existing.created_at,
-                    first: existing.input_digest,
-                    now,
-                })
-            };
+        let call = EncodedCall::new::<W>(&shared.services, &self.call.input)?;
+        if let Some(problem) = self.key.as_ref().and_then(Key::problem) {
+            return Err(EngineError::Key(problem));
         }
+        let key = self.key.as_ref();
+        let begun = match self.placing.queue()? {
+            Some(queue) => match enqueue(shared, &call, key, queue, &self.placing).await? {
+                (run, None) => Begun::Queued(run),
+                (_, Some(header)) => Begun::Found(header),
+            },
+            None => begin(shared, &call, key).await?,
+        };
+        let existing = match begun {
+            Begun::New(run, entry) => return Ok(RunHandle::new(shared, run, Some(entry))),
+            Begun::Queued(run) => return Ok(RunHandle::new(shared, run, None)),
+            Begun::Found(existing) => existing,
+        };
+        let run = existing.run;
+        if existing.input_digest == call.input_digest {
+            return Ok(RunHandle::new(shared, run, shared.entry(run)));
+        }
+        Err(EngineError::Conflict {
+            key: existing.key.unwrap_or_default().into(),
+            run,
+            workflow: existing.workflow.into(),
+            started_at: existing.created_at,
+            first: existing.input_digest,
+            now: call.input_digest,
+        })
     }
 }
 
-/// A run that is ready to be created.
-#[derive(Clone)]
-pub(super) struct Prepared {
-    pub(super) new: NewRun,
-    pub(super) started: RunStarted,
-    pub(super) chain: Chain,
+/// What a start came to.
+enum Begun {
+    /// It made a run, which this engine drives.
+    New(RunId, Arc<RunEntry>),
+    /// It made a run that waits in a queue.
+    Queued(RunId),
+    /// There is a run of that key.
+    Found(RunHeader),
+}
+
+/// Creates a run and drives it, or finds the one that its key names.
+async fn begin(
+    shared: &Arc<Shared>,
+    call: &EncodedCall,
+    key: Option<&Key>,
+) -> Result<Begun, EngineError> {
+    let unkeyed = RunId::random();
+    loop {
+        if shared.is_closing() {
+            return Err(EngineError::Stopped("it is shutting down".into()));
+        }
+        let (naming, guard) = match key {
+            Some(key) => {
+                let generation = Generation::of(shared, &call.workflow, key.as_str()).await?;
+                let (namespace, number) = (&shared.services.namespace, generation.number);
+                let naming = Naming::keyed(namespace, &call.workflow, key.as_str(), number);
+                (naming, Some(generation.guard))
+            }
+            None => (Naming::unkeyed(unkeyed), None),
+        };
+        let run = naming.run;
+        let entry = RunEntry::new(Progress::Creating);
+        let known = {
+            let mut runs = shared.runs();
+            match runs.get(&run) {
+                Some(known) => Some(known.clone()),
+                None => {
+                    runs.insert(run, entry.clone());
+                    None
+                }
+            }
+        };
+        match known {
+            // Another start of the same key is under way, or the run is in memory.
+            Some(known) => {
+                let created = |progress: &Progress| !matches!(progress, Progress::Creating);
+                known.progress.wait_for(created).await;
+                match shared.store.header(run).await? {
+                    Some(header) => return Ok(Begun::Found(header)),
+                    None => continue, // that start failed: try ourselves
+                }
+            }
+            None => {
+                let prepared = Prepared::new(&shared.services, call, naming, RunState::Active);
+                match task::create(shared, &entry, prepared, guard).await? {
+                    Created::Done => return Ok(Begun::New(run, entry)),
+                    Created::Exists(header) => return Ok(Begun::Found(*header)),
+                    // The key's run was deleted since: it has a new generation.
+                    Created::OtherGeneration => {}
+                }
+            }
+        }
+    }
 }
 
 impl<W: Workflow> IntoFuture for Start<W> {

@@ -5,46 +5,61 @@
 
 use std::collections::VecDeque;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use bytes::Bytes;
 use tokio::sync::oneshot;
 
 use super::core::{Phase, RunCore};
-use super::driver::{Driver, Exit};
+use super::driver::{AfterCrash, Driver, Exit, Inherited};
 use super::obstacle::Obstacle;
+use super::poison;
+use super::prepared::Prepared;
 use super::progress::Progress;
-use super::start::Prepared;
 use super::writer::Writer;
-use super::{EngineError, RunEntry, Shared};
+use super::{EngineError, RunEntry, Shared, generations, notes};
+use crate::call::CodeChanges;
 use crate::clock::Timestamp;
 use crate::context::WorkflowMetadata;
 use crate::id_map::IdMap;
 use crate::ids::{DERIVATION_VERSION, RunId, StepId};
-use crate::journal::{AuditKey, Chain, Reader, RunStarted};
-use crate::replay::{Delivery, History, Known};
+use crate::journal::{AuditKey, Chain, Checkpoint, Event, Reader, RunStarted};
+use crate::replay::{Delivery, History, Known, Past};
 use crate::store::{
-    BoxFuture, Creation, Epoch, ParkReason, Parking, RunHeader, RunState, StoreError,
+    BoxFuture, Claim, Creation, Durability, Epoch, Guard, Mail, ParkReason, Parking, RunHeader,
+    RunState, StoreError,
 };
 
 /// How soon a resume looks at the store again when the run is in memory still.
 const LOOK_AGAIN: Duration = Duration::from_millis(2);
 
-type Created = Result<Option<RunHeader>, EngineError>;
+/// What became of a creation.
+pub(super) enum Created {
+    /// The run was created and is driven.
+    Done,
+    /// A run of that id is in the store already.
+    Exists(Box<RunHeader>),
+    /// The key is in another generation by now.
+    OtherGeneration,
+}
+
+type CreatedResult = Result<Created, EngineError>;
 
 /// A run that is owned and ready to be driven, or how it went instead. Boxed: a task keeps the
 /// largest of its moments for life, and this one is over soon.
 type Beginning = BoxFuture<'static, Result<Box<Begun>, Progress>>;
 
-/// Creates a run in a task of its own. `Some` if a run of that id is in the store already.
+/// Creates a run in a task of its own. With a guard, only as long as that note says so.
 pub(super) async fn create(
     shared: &Arc<Shared>,
     entry: &Arc<RunEntry>,
     prepared: Prepared,
-) -> Created {
+    guard: Option<Guard>,
+) -> CreatedResult {
     let (answer, created) = oneshot::channel();
     let run = prepared.new.header.run;
-    let beginning = begin_new(shared.clone(), entry.clone(), prepared, answer);
+    let beginning = begin_new(shared.clone(), entry.clone(), prepared, guard, answer);
     spawn(shared, run, entry, Box::pin(beginning));
     created
         .await
@@ -55,22 +70,35 @@ async fn begin_new(
     shared: Arc<Shared>,
     entry: Arc<RunEntry>,
     prepared: Prepared,
-    answer: oneshot::Sender<Created>,
+    guard: Option<Guard>,
+    answer: oneshot::Sender<CreatedResult>,
 ) -> Result<Box<Begun>, Progress> {
     let Prepared {
         new,
         started,
         chain,
+        ..
     } = prepared;
     let created_at = new.header.created_at;
-    match shared.store.create(new).await {
-        Ok(Creation::Created(epoch)) => {
+    let created = match guard {
+        None => shared
+            .store
+            .create(new)
+            .await
+            .map(|creation| match creation {
+                Creation::Created(epoch) => Ok(epoch),
+                Creation::Exists(header) => Err(Created::Exists(header)),
+            }),
+        Some(guard) => generations::create(&shared, new, guard).await,
+    };
+    match created {
+        Ok(Ok(epoch)) => {
             entry.progress.set(Progress::Active);
-            let _ = answer.send(Ok(None));
+            let _ = answer.send(Ok(Created::Done));
             Ok(Box::new(Begun::fresh(started, created_at, epoch, chain)))
         }
-        Ok(Creation::Exists(header)) => {
-            let _ = answer.send(Ok(Some(*header)));
+        Ok(Err(refused)) => {
+            let _ = answer.send(Ok(refused));
             Err(Progress::NotCreated)
         }
         Err(error) => {
@@ -83,12 +111,17 @@ async fn begin_new(
 /// Takes up every unfinished run in the store.
 pub(super) async fn resume_all(shared: &Arc<Shared>) -> Result<(), EngineError> {
     let after_crash = !shared.store.stopped_cleanly();
-    for header in shared.store.unfinished().await? {
-        if header.namespace != (*shared.namespace).into() {
+    let mut unfinished = shared.store.unfinished().await?;
+    if after_crash {
+        poison::mark_all(shared, &unfinished).await?;
+        unfinished.sort_by_key(|header| shared.marks.weight(header.run));
+    }
+    for header in unfinished {
+        if header.namespace != (*shared.services.namespace).into() {
             continue;
         }
         match &header.state {
-            RunState::Active => {}
+            RunState::Active | RunState::Asleep { .. } => {}
             // What a new process may have been given; the rest waits for a person.
             RunState::Parked(parking)
                 if matches!(
@@ -97,7 +130,7 @@ pub(super) async fn resume_all(shared: &Arc<Shared>) -> Result<(), EngineError> 
                 ) => {}
             RunState::Parked(_) | RunState::Ended(_) => continue,
         }
-        take_up(shared, header.run, after_crash);
+        take_up_if(shared, header.run, after_crash, Parked::Too);
     }
     Ok(())
 }
@@ -109,11 +142,13 @@ pub(super) async fn resume(shared: &Arc<Shared>, run: RunId) -> Result<(), Engin
             .store
             .header(run)
             .await?
-            .filter(|header| *header.namespace == *shared.namespace)
+            .filter(|header| *header.namespace == *shared.services.namespace)
             .ok_or(EngineError::UnknownRun(run))?;
         let in_memory = match header.state {
             RunState::Ended(_) => return Err(EngineError::Ended(run)),
-            RunState::Active | RunState::Parked(_) => take_up(shared, run, false),
+            RunState::Active | RunState::Asleep { .. } | RunState::Parked(_) => {
+                take_up_if(shared, run, false, Parked::Too)
+            }
         };
         match (in_memory, header.state) {
             // The store says parked, and yet it is in memory: its task has parked it and not left
@@ -124,27 +159,131 @@ pub(super) async fn resume(shared: &Arc<Shared>, run: RunId) -> Result<(), Engin
                 let settling = entry.progress.wait_for(settled);
                 let _ = tokio::time::timeout(LOOK_AGAIN, settling).await;
             }
+            // It is on its way to be parked: this was said after that.
+            (Some(entry), RunState::Active) if entry.is_pausing() => {
+                let settled = |p: &Progress| !matches!(p, Progress::Creating | Progress::Active);
+                if let Progress::Stopped(reason) = entry.progress.wait_for(settled).await {
+                    return Err(EngineError::Stopped(reason.into()));
+                }
+            }
             _ => return Ok(()),
         }
     }
 }
 
-/// Drives a stored run in a task of its own, unless it is in memory already: then that is
-/// returned.
-fn take_up(shared: &Arc<Shared>, run: RunId, after_crash: bool) -> Option<Arc<RunEntry>> {
-    let entry = RunEntry::new(Progress::Active);
+/// Has a run look into its mailbox, and takes it up if it is not in memory.
+pub(super) fn mail_arrived(shared: &Arc<Shared>, run: RunId) {
+    while let Some(entry) = shared.entry(run) {
+        entry.mail_arrived();
+        // If it is still there, whoever takes it out of memory sees that there is a letter.
+        if shared
+            .entry(run)
+            .is_some_and(|known| Arc::ptr_eq(&known, &entry))
+        {
+            return;
+        }
+    }
+    if shared.is_closing() {
+        return;
+    }
+    let shared = shared.clone();
+    tokio::spawn(async move {
+        match wants_its_mail(&shared, run).await {
+            Ok(true) => {
+                if take_up(&shared, run, false).is_some() {
+                    mail_arrived(&shared, run);
+                }
+            }
+            Ok(false) => {}
+            Err(error) => tracing::error!(%run, %error, "its letters wait"),
+        }
+    });
+}
+
+/// Says whether a run that is not in memory is to be taken up for its letters. A parked run gets them when
+/// it is resumed, one that waits in a queue when its turn comes, unless it is to be cancelled.
+async fn wants_its_mail(shared: &Shared, run: RunId) -> Result<bool, StoreError> {
+    let Some(header) = shared.store.header(run).await? else {
+        return Ok(false);
+    };
+    match header.state {
+        RunState::Parked(_) | RunState::Ended(_) => return Ok(false),
+        RunState::Active | RunState::Asleep { wake_at: Some(_) } => return Ok(true),
+        RunState::Asleep { wake_at: None } => {}
+    }
+    if !shared.store.frames(run, 1, 1).await?.is_empty() {
+        return Ok(true); // it has begun
+    }
+    let mail = shared.store.mail(run, 0).await?;
+    let cancels = |body| matches!(Event::from_letter(body), Ok(Event::CancelRequested(_)));
+    Ok(mail.iter().any(|mail| cancels(&mail.body)))
+}
+
+/// Wakes a stored run: one that was created asleep or active by somebody who does not drive it.
+pub(super) fn wake(shared: &Arc<Shared>, run: RunId) {
+    if shared.is_closing() {
+        return;
+    }
+    if let Some(known) = take_up(shared, run, false) {
+        let shared = shared.clone();
+        tokio::spawn(wake_after(shared, run, known));
+    }
+}
+
+/// What is in memory may be no more than a start of the same key that looks whether the run is there: it
+/// does not drive it, so the run is woken as soon as that has left.
+async fn wake_after(shared: Arc<Shared>, run: RunId, mut known: Arc<RunEntry>) {
+    let settled = |progress: &Progress| !matches!(progress, Progress::Creating);
+    while let Progress::NotCreated = known.progress.wait_for(settled).await
+        && !shared.is_closing()
+        && let Some(other) = take_up(&shared, run, false)
     {
+        known = other;
+    }
+}
+
+/// Which runs are taken up.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Parked {
+    /// Parked ones too: somebody asked for it.
+    Too,
+    /// Parked ones stay parked, whatever else has come up for them.
+    Not,
+}
+
+/// Drives a stored run that is not parked in a task of its own, unless it is in memory already:
+/// then that is returned.
+pub(super) fn take_up(
+    shared: &Arc<Shared>,
+    run: RunId,
+    after_crash: bool,
+) -> Option<Arc<RunEntry>> {
+    take_up_if(shared, run, after_crash, Parked::Not)
+}
+
+fn take_up_if(
+    shared: &Arc<Shared>,
+    run: RunId,
+    after_crash: bool,
+    parked: Parked,
+) -> Option<Arc<RunEntry>> {
+    let entry = {
         let mut runs = shared.runs();
         if let Some(known) = runs.get(&run) {
             return Some(known.clone());
         }
+        // Whoever waits for a run that slept goes on waiting with the same entry.
+        let awaited = shared.sleepers.take(run);
+        let entry = awaited.unwrap_or_else(|| RunEntry::new(Progress::Active));
         runs.insert(run, entry.clone());
-    }
+        entry
+    };
+    shared.plan.arrivals.tell(run);
     spawn(
         shared,
         run,
         &entry,
-        Box::pin(claim(shared.clone(), run, after_crash)),
+        Box::pin(claim(shared.clone(), run, after_crash, parked)),
     );
     None
 }
@@ -179,7 +318,11 @@ fn drive(
     entry: &RunEntry,
 ) -> impl Future<Output = Progress> + Send + use<> {
     let (run, epoch) = (begun.chain.run(), begun.epoch);
-    let driver = begun.into_driver(shared, entry).map(Box::new);
+    // Both apart: what is awaited here is part of every run's task for as long as it is in memory.
+    let driver = begun
+        .into_driver(shared, entry)
+        .map(Box::new)
+        .map_err(Box::new);
     let shared = shared.clone();
     async move {
         let exit = match driver {
@@ -188,6 +331,7 @@ fn drive(
         };
         match exit {
             Exit::Ended(end) => {
+                shared.services.recovery.forget(run);
                 tracing::debug!(%run, "run ended");
                 Progress::Ended(end)
             }
@@ -197,6 +341,7 @@ fn drive(
                 Progress::Stopped(error.to_string().into())
             }
             Exit::Left => Progress::Stopped("the engine was shut down".into()),
+            Exit::Asleep(wake_at) => Progress::Asleep(wake_at),
         }
     }
 }
@@ -210,40 +355,67 @@ struct Filing {
 
 impl Drop for Filing {
     fn drop(&mut self) {
-        if let Some(progress) = self.progress.take() {
-            self.shared.leave(self.run, &self.entry, progress);
+        match self.progress.take() {
+            Some(Progress::Asleep(wake_at)) => {
+                self.shared.leave_asleep(self.run, &self.entry, wake_at);
+            }
+            Some(progress) => {
+                let only_looked = matches!(progress, Progress::NotCreated);
+                self.shared.leave(self.run, &self.entry, progress);
+                // What came for it meanwhile is for the run that was there before.
+                if only_looked && self.entry.mail.swap(false, Ordering::AcqRel) {
+                    mail_arrived(&self.shared, self.run);
+                }
+            }
+            None => {}
         }
     }
 }
 
 /// Claims a stored run and reads its journal as history.
-async fn claim(shared: Arc<Shared>, run: RunId, after_crash: bool) -> Result<Box<Begun>, Progress> {
+async fn claim(
+    shared: Arc<Shared>,
+    run: RunId,
+    after_crash: bool,
+    parked: Parked,
+) -> Result<Box<Begun>, Progress> {
     let stopped = |error: StoreError| Progress::Stopped(error.to_string().into());
-    let claim = match shared.store.claim(run).await {
-        Ok(Some(claim)) => claim,
-        Ok(None) => return Err(Progress::Stopped(format!("{run} is gone").into())),
+    let marked = poison::admit(&shared, run).await?;
+    let claimed = {
+        let _turn = shared.claiming.acquire().await;
+        claim_from_checkpoint(&shared, run).await
+    };
+    let (claim, from) = match claimed {
+        Ok((Some(claim), from)) => (claim, from),
+        Ok((None, _)) => return Err(Progress::Stopped(format!("{run} is gone").into())),
         Err(error) => return Err(stopped(error)),
     };
-    if let RunState::Parked(_) = claim.header.state {
-        shared
-            .store
-            .park(run, claim.epoch, None)
-            .await
-            .map_err(stopped)?;
+    match claim.header.state {
+        RunState::Parked(_) if parked == Parked::Too => {
+            let unpark = shared.store.park(run, claim.epoch, None);
+            unpark.await.map_err(stopped)?;
+        }
+        RunState::Parked(_) => return Err(Progress::Parked),
+        RunState::Ended(_) => return Err(Progress::NotCreated), // a timer that is not needed any more
+        RunState::Active | RunState::Asleep { .. } => {}
     }
-    let read = read_history(run, shared.audit_key.clone(), &claim.frames);
+    let key = &shared.services.audit_key;
+    let poison = marked.as_ref();
+    let poison = poison.and_then(|marked| marked.poison(key.clone(), &claim.frames, from));
+    let read = match poison {
+        Some(poison) => Err(poison),
+        None => read_history(run, key.clone(), &claim.frames, from),
+    };
     match read {
-        Ok((history, chain)) => Ok(Box::new(Begun {
-            started: history.started,
-            started_at: history.started_at,
-            epoch: claim.epoch,
-            chain,
-            recorded: history.deliveries,
-            known: history.known,
-            last_time: history.last_time,
-            phase: Phase::Replaying,
-            after_crash,
-        })),
+        Ok((history, chain)) => {
+            let mail = (claim.mail, claim.next_letter);
+            let crash = AfterCrash {
+                after_crash,
+                marked,
+            };
+            let begun = Begun::again(history, claim.epoch, chain, mail, crash);
+            Ok(Box::new(begun))
+        }
         Err(obstacle) => {
             let parking = obstacle.into_parking(&shared.services.payloads);
             Err(park(shared, run, claim.epoch, parking).await)
@@ -251,13 +423,26 @@ async fn claim(shared: Arc<Shared>, run: RunId, after_crash: bool) -> Result<Box
     }
 }
 
+/// Claims a run with its journal from its newest checkpoint on, as far as that was noted.
+async fn claim_from_checkpoint(
+    shared: &Shared,
+    run: RunId,
+) -> Result<(Option<Claim>, u64), StoreError> {
+    let note = shared.store.note(notes::checkpoint(run)).await?;
+    let at: u64 = note.and_then(|note| notes::decode(&note).ok()).unwrap_or(0);
+    // The record before it is needed for its link in the chain.
+    let from = at.saturating_sub(1);
+    Ok((shared.store.claim(run, from).await?, from))
+}
+
 /// Reads a journal as history, or says why the run has to be parked.
 fn read_history(
     run: RunId,
     key: Option<AuditKey>,
     frames: &[Bytes],
+    from: u64,
 ) -> Result<(History, Chain), Obstacle> {
-    let mut reader = Reader::new(run, key, frames);
+    let mut reader = Reader::new(run, key, frames).leaving_out(from);
     let history = History::read(&mut reader).map_err(|error| {
         let reason = if error.is_newer() {
             ParkReason::Undecodable
@@ -286,16 +471,21 @@ fn read_history(
 }
 
 /// A run that is owned and ready to be driven.
-struct Begun {
+pub(super) struct Begun {
     started: RunStarted,
     started_at: Timestamp,
     epoch: Epoch,
     chain: Chain,
     recorded: VecDeque<Delivery>,
+    intents: IdMap<StepId, Delivery>,
     known: IdMap<StepId, Known>,
+    mail: Vec<Mail>,
+    past: Past,
+    checkpoint: Option<Box<(Checkpoint, u64)>>,
+    next_letter: u64,
     last_time: Timestamp,
     phase: Phase,
-    after_crash: bool,
+    crash: AfterCrash,
 }
 
 impl Begun {
@@ -306,42 +496,93 @@ impl Begun {
             epoch,
             chain,
             recorded: VecDeque::new(),
+            intents: IdMap::default(),
             known: IdMap::default(),
+            mail: Vec::new(),
+            past: Past::default(),
+            checkpoint: None,
+            next_letter: 0,
             last_time: created_at,
             phase: Phase::Live,
-            after_crash: false,
+            crash: AfterCrash::default(),
         }
     }
 
-    fn into_driver(self, shared: &Arc<Shared>, entry: &RunEntry) -> Result<Driver, Obstacle> {
+    /// A run that goes on from its history.
+    pub(super) fn again(
+        history: History,
+        epoch: Epoch,
+        chain: Chain,
+        (mail, next_letter): (Vec<Mail>, u64),
+        crash: AfterCrash,
+    ) -> Self {
+        Self {
+            started: history.started,
+            started_at: history.started_at,
+            epoch,
+            chain,
+            recorded: history.deliveries,
+            intents: history.intents,
+            known: history.known,
+            mail,
+            next_letter,
+            past: history.past,
+            checkpoint: history.checkpoint,
+            last_time: history.last_time,
+            phase: Phase::Replaying,
+            crash,
+        }
+    }
+
+    pub(super) fn into_driver(
+        self,
+        shared: &Arc<Shared>,
+        entry: &RunEntry,
+    ) -> Result<Driver, Obstacle> {
         let started = self.started;
-        let make = shared
+        let registered = shared
+            .services
             .registry
             .find(&started.workflow, started.version)
             .ok_or_else(|| {
-                let report = shared.registry.missing(&started.workflow, started.version);
+                let report = shared
+                    .services
+                    .registry
+                    .missing(&started.workflow, started.version);
                 Obstacle::new(ParkReason::Unregistered, report)
             })?;
-        let workflow = make(&shared.services.payloads, &started.input).map_err(|problem| {
-            let what = format!("the recorded input of `{}`", started.workflow);
-            Obstacle::unreadable(&what, &problem)
-        })?;
+        let workflow =
+            (registered.make)(&shared.services.payloads, &started.input).map_err(|problem| {
+                let what = format!("the recorded input of `{}`", started.workflow);
+                Obstacle::unreadable(&what, &problem)
+            })?;
         let identity = WorkflowMetadata {
             run_id: self.chain.run(),
             workflow_name: (*started.workflow).into(),
             version: started.version,
-            namespace: shared.namespace.clone(),
+            namespace: shared.services.namespace.clone(),
             key: started.key.as_deref().map(Into::into),
             run_started_at: self.started_at.into(),
         };
+        let mut past = self.past;
+        if registered.changes == CodeChanges::Tolerant {
+            past.tolerate();
+        }
         // `now()` is the time of the last delivery, and the start is the first one.
         let core = RunCore::new(
             identity,
             shared.services.clone(),
             self.known,
+            past,
             self.started_at,
             self.phase,
         );
+        // What was only buffered, by this process or another, is not known any more: it may be all. An
+        // engine that syncs has synced a record of its own before any body starts.
+        let buffers = shared.services.config.durability == Durability::Buffered;
+        if buffers && self.phase == Phase::Replaying {
+            core.assume_buffered(self.chain.next_seq());
+        }
         entry.set_core(core.clone());
         if shared.is_closing() {
             core.set_phase(Phase::Closing);
@@ -353,20 +594,44 @@ impl Begun {
             chain: self.chain,
             last_time: self.last_time,
             durability: shared.services.config.durability,
+            taken: self
+                .mail
+                .first()
+                .map_or(self.next_letter, |mail| mail.number),
         };
-        Ok(Driver::new(
-            core,
+        let mut driver = Driver::new(
+            core.clone(),
             workflow,
             writer,
-            self.recorded,
-            self.after_crash,
-        ))
+            registered.changes,
+            Inherited {
+                recorded: self.recorded,
+                intents: self.intents,
+                mail: self.mail,
+                next_letter: self.next_letter,
+                parent: started.parent,
+                crash: self.crash,
+            },
+        );
+        if let Some((checkpoint, seq)) = self.checkpoint.as_deref() {
+            core.carried(checkpoint);
+            driver.enter_pass(checkpoint, *seq)?;
+        }
+        Ok(driver)
     }
 }
 
 async fn park(shared: Arc<Shared>, run: RunId, epoch: Epoch, parking: Parking) -> Progress {
-    tracing::error!(%run, reason = ?parking.reason, "run parked: {}", parking.report);
-    match shared.store.park(run, epoch, Some(parking)).await {
+    if parking.reason == ParkReason::Paused {
+        tracing::info!(%run, "run paused");
+    } else {
+        tracing::error!(%run, reason = ?parking.reason, "run parked: {}", parking.report);
+    }
+    let parked = match shared.store.park(run, epoch, Some(parking)).await {
+        Ok(()) => poison::forgive(&shared, run).await,
+        Err(error) => Err(error),
+    };
+    match parked {
         Ok(()) => Progress::Parked,
         Err(error) => Progress::Stopped(error.to_string().into()),
     }

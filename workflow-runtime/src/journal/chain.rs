@@ -83,6 +83,20 @@ impl Chain {
         frame.into()
     }
 
+    /// Frames the record of another journal, which was checked there, as the next one of this.
+    pub(crate) fn copy(&mut self, frame: &Bytes) -> Bytes {
+        let body = &frame[1..frame.len() - LINK_LEN];
+        self.seal(|copied| copied.extend_from_slice(body), body.len())
+    }
+
+    /// Goes on behind a frame that is not checked, but for being one.
+    pub(crate) fn skip_to(&mut self, seq: u64, frame: &Bytes) {
+        if let Some((_, link)) = frame.split_last_chunk::<LINK_LEN>() {
+            self.link = *link;
+            self.next_seq = seq + 1;
+        }
+    }
+
     /// Checks the next frame and returns its body.
     pub(crate) fn open(&mut self, frame: &Bytes) -> Result<Bytes, ChainError> {
         let seq = self.next_seq;

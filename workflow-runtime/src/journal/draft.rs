@@ -11,12 +11,12 @@ use bytes::Bytes;
 use serde::{Serialize, Serializer};
 
 use super::chain::Chain;
-use super::record::{Event, Outcome, STEP_COMPLETED};
+use super::record::{Event, Outcome, STEP_COMPLETED, STEP_INTENT};
 use crate::clock::Timestamp;
 use crate::codec;
 use crate::digest::InputDigest;
 use crate::ids::StepId;
-use crate::store::EndKind;
+use crate::store::{Durability, EndKind};
 
 /// What a step's record is made of; the same fields in the same order as
 /// [`StepCompleted`](super::StepCompleted).
@@ -32,6 +32,19 @@ pub(crate) struct StepCompletedParts<'a> {
     pub(crate) called_at: Timestamp,
     pub(crate) attempt_began_at: Timestamp,
     pub(crate) outcome: &'a Outcome,
+}
+
+/// What a step's intent is made of; the same fields in the same order as
+/// [`StepIntent`](super::StepIntent).
+#[derive(Serialize)]
+pub(crate) struct StepIntentParts<'a> {
+    pub(crate) step: StepId,
+    pub(crate) name: &'a str,
+    pub(crate) scope: &'a str,
+    pub(crate) source: Source<'a>,
+    pub(crate) input_digest: InputDigest,
+    pub(crate) input: Option<&'a Bytes>,
+    pub(crate) attempt: u32,
 }
 
 /// A place in the source, written as `file:line`.
@@ -55,15 +68,21 @@ pub(crate) struct Draft {
     tag: u8,
     fields: Vec<u8>,
     effect: Effect,
+    /// What it must survive, if that is not what the engine says.
+    durability: Option<Durability>,
 }
 
 /// What a record does beyond being there.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug)]
 pub(crate) enum Effect {
     /// Nothing: it is an annotation.
     Nothing,
+    /// Once it is durable, this call may start its body.
+    Announces(StepId),
     /// It is delivered to this call.
     Delivers(StepId),
+    /// It came by letter, and is delivered to the run.
+    Receives(Box<Event>),
     /// It ends the run.
     Ends(EndKind),
 }
@@ -76,9 +95,22 @@ impl Draft {
             Event::TimerFired(fired) => Effect::Delivers(fired.timer),
             Event::RunCompleted(_) => Effect::Ends(EndKind::Completed),
             Event::RunFailed(_) => Effect::Ends(EndKind::Failed),
+            Event::RunAborted(_) => Effect::Ends(EndKind::Aborted),
+            Event::RunCancelled(_) => Effect::Ends(EndKind::Cancelled),
+            Event::SignalReceived(_) | Event::ChildFinished(_) | Event::CancelRequested(_) => {
+                Effect::Receives(Box::new(event.clone()))
+            }
+            Event::StepIntent(intent) => Effect::Announces(intent.step),
             Event::RunStarted(_)
             | Event::AttemptFailed(_)
             | Event::TimerSet(_)
+            | Event::ChildStarted(_)
+            | Event::RunClosing(_)
+            | Event::Checkpoint(_)
+            | Event::StaleOutcomeDiscarded(_)
+            | Event::RunReopened(_)
+            | Event::PatchMarker(_)
+            | Event::RunForked(_)
             | Event::RunRecovered(_) => Effect::Nothing,
         };
         let (tag, fields) = event.encode_fields();
@@ -86,6 +118,7 @@ impl Draft {
             tag,
             fields,
             effect,
+            durability: None,
         }
     }
 
@@ -95,10 +128,42 @@ impl Draft {
             tag: STEP_COMPLETED,
             fields: codec::encode(step),
             effect: Effect::Delivers(step.step),
+            durability: None,
         }
     }
 
-    pub(crate) fn effect(&self) -> Effect {
+    /// Drafts the record that a step is about to run.
+    pub(crate) fn step_intent(intent: &StepIntentParts<'_>) -> Self {
+        Self {
+            tag: STEP_INTENT,
+            fields: codec::encode(intent),
+            effect: Effect::Announces(intent.step),
+            durability: None,
+        }
+    }
+
+    /// Says what the record must survive; `None` leaves that to the engine.
+    pub(crate) fn durable(mut self, durability: Option<Durability>) -> Self {
+        self.durability = durability;
+        self
+    }
+
+    pub(crate) fn durability(&self) -> Option<Durability> {
+        self.durability
+    }
+
+    /// Says whether the record is the intent of a call.
+    pub(crate) fn announces(&self, call: StepId) -> bool {
+        matches!(self.effect, Effect::Announces(announced) if announced == call)
+    }
+
+    /// Says whether the run's own code made the record: it did not come by letter.
+    pub(crate) fn is_own(&self) -> bool {
+        !matches!(self.effect, Effect::Receives(_))
+    }
+
+    /// What the record does once it is durable.
+    pub(crate) fn into_effect(self) -> Effect {
         self.effect
     }
 
@@ -120,7 +185,7 @@ mod tests {
     use super::*;
     use crate::digest::digest;
     use crate::ids::RunId;
-    use crate::journal::{Reader, StepCompleted};
+    use crate::journal::{Reader, StepCompleted, StepIntent};
 
     #[test]
     fn a_step_drafted_from_parts_reads_as_the_record() {
@@ -159,5 +224,38 @@ mod tests {
         let read = Reader::new(run, None, &frames).next();
         let record = read.expect("a record").expect("it reads");
         assert_eq!((record.time, record.event), (time, event));
+    }
+
+    #[test]
+    fn an_intent_drafted_from_parts_reads_as_the_record() {
+        let site = Location::caller();
+        let intent = StepIntent {
+            step: StepId::from_bytes([5; 16]),
+            name: "charge".into(),
+            scope: "a0".into(),
+            source: format!("{}:{}", site.file(), site.line()).into(),
+            input_digest: digest(&vec![1, 2]).expect("a digest"),
+            input: Some(Bytes::from_static(b"input")),
+            attempt: 1,
+        };
+        let parts = StepIntentParts {
+            step: intent.step,
+            name: &intent.name,
+            scope: &intent.scope,
+            source: Source(site),
+            input_digest: intent.input_digest,
+            input: intent.input.as_ref(),
+            attempt: intent.attempt,
+        };
+        let run = RunId::from_bytes([1; 16]);
+        let time = Timestamp::from_micros(1_700_000_000_000_900);
+        let (drafted, event) = (
+            Draft::step_intent(&parts),
+            Event::StepIntent(intent.clone()),
+        );
+        assert!(drafted.announces(parts.step) && Draft::of(&event).announces(parts.step));
+        let frames = [drafted.seal(time, &mut Chain::new(run, None))];
+        let read = Reader::new(run, None, &frames).next();
+        assert_eq!(read.expect("a record").expect("it reads").event, event);
     }
 }

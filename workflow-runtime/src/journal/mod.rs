@@ -15,10 +15,12 @@ use crate::ids::RunId;
 use crate::store::{RunHeader, RunState};
 
 pub(crate) use chain::{AuditKey, Chain};
-pub(crate) use draft::{Draft, Effect, Source, StepCompletedParts};
+pub(crate) use draft::{Draft, Effect, Source, StepCompletedParts, StepIntentParts};
 pub use record::{
-    AttemptFailed, Event, Outcome, Record, RunCompleted, RunFailed, RunRecovered, RunStarted,
-    StepCompleted, TimerFired, TimerSet,
+    AttemptFailed, CancelRequested, CarriedChild, Checkpoint, ChildFinished, ChildStarted, Closing,
+    End, Event, Outcome, Parent, PatchMarker, Record, RunAborted, RunCancelled, RunCompleted,
+    RunFailed, RunForked, RunRecovered, RunReopened, RunStarted, SignalReceived,
+    StaleOutcomeDiscarded, StepCompleted, StepIntent, TimerFired, TimerSet, UndoStep,
 };
 
 /// Says which record of which run cannot be trusted or read, and why.
@@ -74,7 +76,7 @@ pub(crate) fn check_ends(header: &RunHeader, records: &[Record]) -> Result<(), J
     let first = records.first().map(|record| &record.event);
     let last = records.last().map(|record| &record.event);
     let has_ended = matches!(header.state, RunState::Ended(_));
-    let ends = matches!(last, Some(Event::RunCompleted(_) | Event::RunFailed(_)));
+    let ends = last.is_some_and(Event::is_end);
     let problem = if !matches!(first, Some(Event::RunStarted(_))) {
         "record 0 is not the start of the run".to_owned()
     } else if has_ended && !ends {
@@ -94,6 +96,7 @@ pub(crate) struct Reader<'a> {
     run: RunId,
     chain: Chain,
     frames: std::slice::Iter<'a, Bytes>,
+    left_out: Option<u64>,
 }
 
 impl<'a> Reader<'a> {
@@ -102,7 +105,15 @@ impl<'a> Reader<'a> {
             run,
             chain: Chain::new(run, key),
             frames: frames.iter(),
+            left_out: None,
         }
+    }
+
+    /// Reads frames of which those between the first one and the one of this sequence number are left out.
+    /// The link of that one is taken as it is.
+    pub(crate) fn leaving_out(mut self, until: u64) -> Self {
+        self.left_out = Some(until).filter(|until| *until > 1);
+        self
     }
 
     /// The chain as far as it was read, ready for the next record.
@@ -131,6 +142,11 @@ impl Iterator for Reader<'_> {
     type Item = Result<Record, JournalError>;
 
     fn next(&mut self) -> Option<Self::Item> {
+        if self.chain.next_seq() == 1
+            && let Some(until) = self.left_out.take()
+        {
+            self.chain.skip_to(until, self.frames.next()?);
+        }
         let frame = self.frames.next()?;
         Some(self.read(frame))
     }

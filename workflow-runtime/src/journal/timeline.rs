@@ -6,7 +6,7 @@
 use std::fmt;
 use std::time::Duration;
 
-use super::{Event, Journal, Outcome, Record};
+use super::{End, Event, Journal, Outcome, Record};
 use crate::clock::Timestamp;
 use crate::store::RunState;
 
@@ -33,7 +33,9 @@ impl fmt::Display for Journal {
             )?;
         }
         match &header.state {
-            RunState::Active => writeln!(f, "{:>9}       unfinished", "…"),
+            RunState::Active | RunState::Asleep { .. } => {
+                writeln!(f, "{:>9}       unfinished", "…")
+            }
             RunState::Parked(parking) => {
                 writeln!(f, "{:>9}       parked: {}", "…", parking.report)
             }
@@ -55,7 +57,7 @@ impl fmt::Display for Event {
             Self::StepCompleted(step) => {
                 let mark = match step.outcome {
                     Outcome::Ok(_) => '✓',
-                    Outcome::Err(_) | Outcome::Broken(_) => '✗',
+                    Outcome::Err(_) | Outcome::Broken(_) | Outcome::Interrupted(_) => '✗',
                 };
                 write!(f, "{mark} {:<16} {}", step.name, step.step)?;
                 if step.attempts > 1 {
@@ -68,6 +70,9 @@ impl fmt::Display for Event {
                     Outcome::Ok(_) => Ok(()),
                     Outcome::Err(_) => write!(f, "  returned an error"),
                     Outcome::Broken(_) => write!(f, "  gave no value"),
+                    Outcome::Interrupted(interrupted) => {
+                        write!(f, "  interrupted, began {}", Clock(interrupted.began()))
+                    }
                 }
             }
             Self::AttemptFailed(attempt) => write!(
@@ -78,12 +83,31 @@ impl fmt::Display for Event {
                 attempt.attempt,
                 Clock(attempt.next_at)
             ),
+            Self::StepIntent(intent) => write!(
+                f,
+                "◌ {:<16} {}  attempt {} is about to begin",
+                intent.name, intent.step, intent.attempt
+            ),
             Self::TimerSet(timer) => write!(f, "⏲ sleeps until {}", Clock(timer.deadline)),
             Self::TimerFired(_) => write!(f, "⏰ woke up"),
+            Self::SignalReceived(signal) => write!(f, "✉ {:<16} received", signal.name),
+            Self::ChildStarted(child) => {
+                write!(f, "⑂ {:<16} {} started", child.workflow, child.child)
+            }
+            Self::ChildFinished(child) => {
+                let how = match child.end {
+                    End::Completed(_) => "completed",
+                    End::Failed(_) => "failed",
+                    End::Aborted(_) => "aborted",
+                    End::Cancelled(_) => "was cancelled",
+                };
+                write!(f, "⑃ {:<16} {} {how}", "child", child.child)
+            }
+            Self::CancelRequested(cancel) => write!(f, "⊘ cancel asked for: {}", cancel.reason),
             Self::RunRecovered(recovered) => {
                 write!(
                     f,
-                    "⚡ {:<16} {} replayed; again:",
+                    "⚡ {:<16} {} replayed; in flight:",
                     "process died",
                     Count(recovered.replayed, "outcome")
                 )?;
@@ -92,8 +116,29 @@ impl fmt::Display for Event {
                     .iter()
                     .try_for_each(|step| write!(f, " {step}"))
             }
+            Self::StaleOutcomeDiscarded(stale) => write!(
+                f,
+                "♻ {:<16} {}  outcome {} was stale: again",
+                stale.name, stale.step, stale.discarded
+            ),
+            Self::Checkpoint(checkpoint) => write!(f, "⟳ checkpoint {}", checkpoint.pass),
+            Self::RunClosing(closing) => {
+                write!(f, "⇤ undoing {}", Count(closing.undo.len() as u64, "step"))
+            }
+            Self::RunReopened(reopened) => {
+                write!(f, "↺ {:<16} no longer count:", "tried again")?;
+                let mut voided = reopened.voided.iter();
+                voided.try_for_each(|seq| write!(f, " {seq}"))
+            }
+            Self::PatchMarker(patch) => write!(f, "◆ {:<16} {:?}", "took patch", patch.name),
+            Self::RunForked(fork) => write!(f, "⑂ {:<16} {}", "forked from", fork.origin),
             Self::RunCompleted(_) => write!(f, "■ completed"),
             Self::RunFailed(_) => write!(f, "■ failed"),
+            Self::RunAborted(aborted) => write!(f, "■ aborted: {}", aborted.reason),
+            Self::RunCancelled(cancelled) if cancelled.terminated => {
+                write!(f, "■ terminated: {}", cancelled.reason)
+            }
+            Self::RunCancelled(cancelled) => write!(f, "■ cancelled: {}", cancelled.reason),
         }
     }
 }

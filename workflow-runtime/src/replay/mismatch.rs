@@ -11,6 +11,7 @@ use rmpv::Value;
 
 use super::{Delivery, Recorded, WaitingCall};
 use crate::ids::CallKind;
+use crate::journal::ChildStarted;
 
 /// How much of one value a report shows.
 const SHOWN_CHARS: usize = 120;
@@ -112,13 +113,44 @@ fn show(value: &Value) -> String {
     }
 }
 
+/// How every report ends.
+const WAY_OUT: &str = "  nothing was run or written; to go on: bring the old calls back (rename with \
+    `#[step(name = \"…\")]`, restore order and input), deploy, then `engine.resume(run)`";
+
+/// What the code does instead.
+#[derive(Debug)]
+pub(crate) struct Asked {
+    /// The calls that it waits for.
+    pub(crate) calls: Vec<WaitingCall>,
+    /// The signals that it waits for.
+    pub(crate) signals: Vec<String>,
+    /// The workflow returned instead of waiting.
+    pub(crate) returned: bool,
+}
+
+impl Asked {
+    fn push_to(&self, text: &mut String) {
+        if self.returned {
+            text.push_str("  the code: returned without asking for it\n");
+            return;
+        }
+        for call in &self.calls {
+            let _ = writeln!(text, "  the code asked for: {}", describe_call(call));
+        }
+        for signal in &self.signals {
+            let _ = writeln!(text, "  the code asked for: {signal}");
+        }
+        if self.calls.is_empty() && self.signals.is_empty() {
+            text.push_str("  the code: waits for nothing that is journaled\n");
+        }
+    }
+}
+
 /// Everything a report says.
 #[derive(Debug)]
 pub(crate) struct Mismatch<'a> {
     pub(crate) recorded: &'a Delivery,
-    pub(crate) waiting: &'a [WaitingCall],
-    /// The workflow returned instead of waiting.
-    pub(crate) returned: bool,
+    pub(crate) asked: Asked,
     pub(crate) differences: Vec<Difference>,
 }
 
@@ -127,15 +159,7 @@ impl Mismatch<'_> {
     pub(crate) fn report(&self) -> String {
         let mut text = String::from("the code no longer fits the journal\n");
         let _ = writeln!(text, "  the journal holds: {}", describe(self.recorded));
-        if self.returned {
-            text.push_str("  the code: returned without asking for it\n");
-        } else if self.waiting.is_empty() {
-            text.push_str("  the code: waits for nothing that is journaled\n");
-        } else {
-            for call in self.waiting {
-                let _ = writeln!(text, "  the code asked for: {}", describe_call(call));
-            }
-        }
+        self.asked.push_to(&mut text);
         if self.is_other_input() {
             text.push_str("  the same call, but with other input");
             if !self.differences.is_empty() {
@@ -144,33 +168,73 @@ impl Mismatch<'_> {
             }
             text.push('\n');
         }
-        text.push_str(
-            "  nothing was run or written; to go on: bring the old calls back (rename with \
-             `#[step(name = \"…\")]`, restore order and input), deploy, then `engine.resume(run)`",
-        );
+        text.push_str(WAY_OUT);
         text
     }
 
     /// The part that shows payloads, if there is one.
     pub(crate) fn detail(&self) -> Option<String> {
-        if self.differences.is_empty() {
-            return None;
-        }
-        let mut text = String::new();
-        for difference in self.differences.iter().take(SHOWN_FIELDS) {
-            let _ = writeln!(text, "    {difference}");
-        }
-        if self.differences.len() > SHOWN_FIELDS {
-            text.push_str("    … and more\n");
-        }
-        Some(text)
+        show_differences(&self.differences)
     }
 
     fn is_other_input(&self) -> bool {
-        self.waiting
-            .iter()
-            .any(|call| call.id == self.recorded.id())
+        let mut calls = self.asked.calls.iter();
+        calls.any(|call| Some(call.id) == self.recorded.id())
     }
+}
+
+/// Everything a report says of a child that the journal knows and the code does not call like that.
+#[derive(Debug)]
+pub(crate) struct ChildMismatch<'a> {
+    pub(crate) recorded: &'a ChildStarted,
+    pub(crate) asked: Asked,
+    pub(crate) differences: &'a [Difference],
+}
+
+impl ChildMismatch<'_> {
+    /// The report without any payload.
+    pub(crate) fn report(&self) -> String {
+        let ChildStarted {
+            child,
+            workflow,
+            source,
+            ..
+        } = self.recorded;
+        let mut text = format!(
+            "the code no longer fits the journal\n  the journal holds: the child workflow \
+             `{workflow}` ({child}), called at {source}\n"
+        );
+        self.asked.push_to(&mut text);
+        if !self.differences.is_empty() {
+            let paths: Vec<_> = self.differences.iter().map(|d| d.path.as_str()).collect();
+            let _ = writeln!(
+                text,
+                "  the same call, but with other input: {}",
+                paths.join(", ")
+            );
+        }
+        text.push_str(WAY_OUT);
+        text
+    }
+
+    /// The part that shows payloads, if there is one.
+    pub(crate) fn detail(&self) -> Option<String> {
+        show_differences(self.differences)
+    }
+}
+
+fn show_differences(differences: &[Difference]) -> Option<String> {
+    if differences.is_empty() {
+        return None;
+    }
+    let mut text = String::new();
+    for difference in differences.iter().take(SHOWN_FIELDS) {
+        let _ = writeln!(text, "    {difference}");
+    }
+    if differences.len() > SHOWN_FIELDS {
+        text.push_str("    … and more\n");
+    }
+    Some(text)
 }
 
 fn describe(delivery: &Delivery) -> String {
@@ -179,9 +243,22 @@ fn describe(delivery: &Delivery) -> String {
             "record {}, step `{}` ({}), called at {}",
             delivery.seq, step.name, step.step, step.source
         ),
+        Recorded::Child(child) => {
+            format!(
+                "record {}, the end of the child {}",
+                delivery.seq, child.child
+            )
+        }
+        Recorded::Signal(signal) => format!("the signal `{}`", signal.name),
+        Recorded::Cancel(_) => "a request to cancel".into(),
+        Recorded::Closing(_) => "the beginning of the run's undoing".into(),
         Recorded::Timer(timer) => {
             format!("record {}, a timer that fired ({timer})", delivery.seq)
         }
+        Recorded::Intent(intent) => format!(
+            "record {}, step `{}` ({}) about to run, called at {}",
+            delivery.seq, intent.name, intent.step, intent.source
+        ),
     }
 }
 
@@ -189,6 +266,7 @@ fn describe_call(call: &WaitingCall) -> String {
     let what = match call.kind {
         CallKind::Step => format!("step `{}`", call.name),
         CallKind::Timer => "a timer".into(),
+        CallKind::Child => format!("the child workflow `{}`", call.name),
     };
     format!(
         "{what} ({}), called at {}:{}",

@@ -5,20 +5,25 @@
 //! wait for what the journal holds next? It never runs, writes or wakes anything; the driver
 //! does what the verdict says.
 
+mod fresh;
 mod mismatch;
+mod past;
 
 use std::collections::VecDeque;
 use std::panic::Location;
 
-use bytes::Bytes;
-
 use crate::clock::Timestamp;
 use crate::digest::InputDigest;
-use crate::id_map::IdMap;
-use crate::ids::{CallKind, StepId};
-use crate::journal::{Event, Outcome, Record, RunStarted, StepCompleted};
+use crate::id_map::{IdMap, IdSet};
+use crate::ids::{CallKind, RunId, StepId};
+use crate::journal::{
+    CancelRequested, Checkpoint, ChildFinished, ChildStarted, Closing, End, Event, Record,
+    RunStarted, SignalReceived, StepCompleted, StepIntent,
+};
 
-pub(crate) use mismatch::{Difference, Mismatch, compare_inputs};
+pub use fresh::{FreshFor, OnStale};
+pub(crate) use mismatch::{Asked, ChildMismatch, Difference, Mismatch, compare_inputs};
+pub(crate) use past::{Fork, Past, Patch};
 
 /// A journal as replay needs it.
 #[derive(Debug)]
@@ -27,17 +32,13 @@ pub(crate) struct History {
     pub(crate) started_at: Timestamp,
     pub(crate) deliveries: VecDeque<Delivery>,
     pub(crate) known: IdMap<StepId, Known>,
+    /// Steps that were about to run and have no outcome.
+    pub(crate) intents: IdMap<StepId, Delivery>,
+    pub(crate) past: Past,
+    /// Where the workflow began anew, if it did: nothing before that is in here.
+    pub(crate) checkpoint: Option<Box<(Checkpoint, u64)>>,
     pub(crate) last_time: Timestamp,
     pub(crate) end: Option<End>,
-}
-
-/// How a recorded run ended.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum End {
-    /// With a value.
-    Completed(Bytes),
-    /// With an error.
-    Failed(Outcome),
 }
 
 /// One recorded outcome, to be delivered again.
@@ -55,24 +56,40 @@ pub(crate) enum Recorded {
     Step(Box<StepCompleted>),
     /// A timer that fired.
     Timer(StepId),
+    /// A signal.
+    Signal(Box<SignalReceived>),
+    /// A child's end.
+    Child(Box<ChildFinished>),
+    /// A request to cancel.
+    Cancel(Box<CancelRequested>),
+    /// The beginning of the run's undoing: not delivered, but it has its place in the order.
+    Closing(Box<Closing>),
+    /// A step that was about to run. It is compared with the code, and never delivered.
+    Intent(Box<StepIntent>),
 }
 
 impl Delivery {
-    pub(crate) fn id(&self) -> StepId {
+    /// The call that it belongs to; none for what is sent to the run as a whole.
+    pub(crate) fn id(&self) -> Option<StepId> {
         match &self.what {
-            Recorded::Step(step) => step.step,
-            Recorded::Timer(timer) => *timer,
+            Recorded::Step(step) => Some(step.step),
+            Recorded::Timer(timer) => Some(*timer),
+            Recorded::Child(child) => Some(child.call),
+            Recorded::Signal(_) | Recorded::Cancel(_) | Recorded::Closing(_) => None,
+            Recorded::Intent(intent) => Some(intent.step),
         }
     }
 }
 
 /// What the journal says of a call that has no outcome yet.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Known {
     /// So many attempts failed, and the next may begin then.
     Failed { attempts: u32, next_at: Timestamp },
     /// The timer is due then.
     Timer { deadline: Timestamp },
+    /// The child run was created.
+    Child(Box<ChildStarted>),
 }
 
 /// A call that the code made and waits for.
@@ -83,6 +100,8 @@ pub(crate) struct WaitingCall {
     pub(crate) name: &'static str,
     pub(crate) site: &'static Location<'static>,
     pub(crate) digest: Option<InputDigest>,
+    /// How long its outcome may be relied on by a resumed run.
+    pub(crate) fresh_for: Option<FreshFor>,
 }
 
 /// What is to be done with the next recorded outcome.
@@ -119,6 +138,9 @@ impl History {
             started_at: time,
             deliveries: VecDeque::new(),
             known: IdMap::default(),
+            intents: IdMap::default(),
+            past: Past::default(),
+            checkpoint: None,
             last_time: time,
             end: None,
         };
@@ -140,6 +162,7 @@ impl History {
                     next_at: failed.next_at,
                 };
                 self.known.insert(failed.step, known);
+                self.past.add(failed.step, seq, false);
                 return;
             }
             Event::TimerSet(set) => {
@@ -147,21 +170,117 @@ impl History {
                     deadline: set.deadline,
                 };
                 self.known.insert(set.timer, known);
+                self.past.add(set.timer, seq, false);
                 return;
             }
-            Event::RunCompleted(completed) => {
-                self.end = Some(End::Completed(completed.output));
+            Event::SignalReceived(signal) => Recorded::Signal(Box::new(signal)),
+            Event::RunClosing(closing) => Recorded::Closing(Box::new(closing)),
+            Event::CancelRequested(cancel) => Recorded::Cancel(Box::new(cancel)),
+            Event::ChildFinished(child) => {
+                // What is known of a child is needed when its call is made again.
+                self.past.add(child.call, seq, true);
+                let what = Recorded::Child(Box::new(child));
+                self.deliveries.push_back(Delivery { seq, time, what });
                 return;
             }
-            Event::RunFailed(failed) => {
-                self.end = Some(End::Failed(failed.failure));
+            Event::ChildStarted(started) => {
+                let call = started.call;
+                self.known.insert(call, Known::Child(Box::new(started)));
+                self.past.add(call, seq, false);
                 return;
             }
-            Event::RunStarted(_) | Event::RunRecovered(_) => return,
+            Event::StepIntent(intent) => {
+                let (step, what) = (intent.step, Recorded::Intent(Box::new(intent)));
+                self.past.add(step, seq, false);
+                self.intents.insert(step, Delivery { seq, time, what });
+                return;
+            }
+            Event::StaleOutcomeDiscarded(stale) => {
+                self.past.forget(stale.step);
+                self.deliveries
+                    .retain(|delivery| delivery.seq != stale.discarded);
+                return;
+            }
+            Event::RunRecovered(recovered) => {
+                for call in recovered.in_flight {
+                    self.past.add(call, seq, false);
+                }
+                return;
+            }
+            Event::RunReopened(reopened) => {
+                self.void(&reopened.voided);
+                return;
+            }
+            Event::Checkpoint(checkpoint) => {
+                self.begin_anew(checkpoint, seq);
+                return;
+            }
+            Event::PatchMarker(patch) => {
+                self.past.add_patch(patch.name);
+                return;
+            }
+            Event::RunForked(fork) => {
+                self.past_of(fork.origin);
+                return;
+            }
+            Event::RunStarted(_) => return,
+            Event::RunCompleted(_)
+            | Event::RunFailed(_)
+            | Event::RunAborted(_)
+            | Event::RunCancelled(_) => {
+                self.end = End::of(event);
+                return;
+            }
         };
         let delivery = Delivery { seq, time, what };
-        self.known.remove(&delivery.id());
+        if let Some(id) = delivery.id() {
+            self.known.remove(&id);
+            self.intents.remove(&id);
+            self.past.add(id, seq, true);
+        }
         self.deliveries.push_back(delivery);
+    }
+}
+
+impl History {
+    /// All until now was copied from another run. Attempts that failed there without an outcome are
+    /// not this run's; the deadlines of its timers are.
+    fn past_of(&mut self, origin: RunId) {
+        let outcomes: IdSet<StepId> = self.deliveries.iter().filter_map(Delivery::id).collect();
+        self.known.retain(|call, known| match known {
+            Known::Timer { .. } => true,
+            Known::Child(_) => outcomes.contains(call),
+            Known::Failed { .. } => false,
+        });
+        let shared = outcomes.into_iter().chain(self.known.keys().copied());
+        let shared = shared.collect();
+        let last = self.deliveries.back().map(|delivery| delivery.seq);
+        self.past.fork(origin, shared, last);
+    }
+
+    /// Forgets what came before a checkpoint, but for what it carries over.
+    fn begin_anew(&mut self, checkpoint: Checkpoint, seq: u64) {
+        self.deliveries.clear();
+        self.known.clear();
+        self.intents.clear();
+        self.past.begin_anew();
+        for (name, taken) in &checkpoint.patches {
+            self.past.decide_patch(name.clone(), *taken);
+        }
+        self.checkpoint = Some(Box::new((checkpoint, seq)));
+    }
+
+    /// Takes records out that no longer count. Attempts at what they were the outcomes of begin anew.
+    fn void(&mut self, voided: &[u64]) {
+        let past = &mut self.past;
+        self.deliveries.retain(|delivery| {
+            let counts = !voided.contains(&delivery.seq);
+            if let (false, Some(call)) = (counts, delivery.id()) {
+                past.forget(call);
+            }
+            counts
+        });
+        self.end = None;
     }
 }
 
@@ -178,17 +297,34 @@ pub(crate) fn judge(
             Verdict::Diverged
         };
     };
-    let Recorded::Step(step) = recorded else {
-        return Verdict::Deliver;
+    let (name, digest) = match recorded {
+        Recorded::Step(step) => (&step.name, step.input_digest),
+        Recorded::Intent(intent) => (&intent.name, intent.input_digest),
+        _ => return Verdict::Deliver,
     };
-    if *step.name != *call.name {
+    if **name != *call.name {
         return Verdict::Diverged; // ids are derived from names, so this is a forged journal
     }
     match call.digest {
-        Some(now) if now.strict == step.input_digest.strict => Verdict::Deliver,
-        Some(now) if now.unordered.is_some() && now.unordered == step.input_digest.unordered => {
-            Verdict::DeliverReordered
-        }
-        _ => Verdict::OtherInput,
+        Some(now) => judge_input(&digest, &now),
+        None => Verdict::OtherInput,
+    }
+}
+
+/// Judges the child that the journal knows of a call against the one that the code asks for.
+pub(crate) fn judge_child(recorded: &ChildStarted, now: &ChildStarted) -> Verdict {
+    if recorded.workflow != now.workflow || recorded.child != now.child {
+        return Verdict::Diverged; // both are derived from the call, so this is a forged journal
+    }
+    judge_input(&recorded.input_digest, &now.input_digest)
+}
+
+fn judge_input(recorded: &InputDigest, now: &InputDigest) -> Verdict {
+    if now.strict == recorded.strict {
+        Verdict::Deliver
+    } else if now.unordered.is_some() && now.unordered == recorded.unordered {
+        Verdict::DeliverReordered
+    } else {
+        Verdict::OtherInput
     }
 }

@@ -6,8 +6,15 @@
 //! way, any concurrency in it comes out the same. It never decides whether a recorded outcome
 //! fits (that is `replay`) and never runs a body itself (calls do, while they are polled).
 
+mod closing;
+mod mail;
+mod passes;
 mod permit;
+mod probe;
 mod replaying;
+mod resting;
+mod stale;
+mod tolerant;
 
 use std::borrow::Cow;
 use std::collections::VecDeque;
@@ -18,20 +25,30 @@ use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
+use bytes::Bytes;
+
+use self::closing::{Ending, WindingDown};
+use self::mail::Mailbox;
 use self::permit::Permit;
+use self::resting::Resting;
+use self::stale::Staleness;
 use super::core::{Delivered, RunCore, Trouble};
 use super::obstacle::Obstacle;
+use super::pause;
+use super::poison::Marked;
 use super::registry::WorkflowFuture;
 use super::timers::Deadline;
 use super::warnings::Warning;
-use super::writer::{Commit, Writer};
+use super::writer::{Commit, Due, Writer};
+use crate::call::CodeChanges;
 use crate::call::outcome::panic_message;
 use crate::clock::{Timestamp, wall_clock};
 use crate::context::{Ambient, Scope, enter};
+use crate::id_map::IdMap;
 use crate::ids::StepId;
-use crate::journal::{Draft, Event, Outcome, RunCompleted, RunFailed};
-use crate::replay::{Delivery, End};
-use crate::store::{Parking, StoreError};
+use crate::journal::{Closing, Draft, End, Outcome, Parent};
+use crate::replay::{Delivery, Recorded};
+use crate::store::{Mail, Parking, StoreError};
 
 /// How long a body that could go on may stay unpolled before it is reported.
 const UNPOLLED_AFTER: Duration = Duration::from_secs(1);
@@ -47,6 +64,8 @@ pub(crate) enum Exit {
     StoreFailed(StoreError),
     /// The engine is stopping; the run is left for the next process.
     Left,
+    /// The run only waits, and needs no memory until then.
+    Asleep(Option<Timestamp>),
 }
 
 /// How far the driver is.
@@ -62,6 +81,31 @@ enum Stage {
     Ending,
 }
 
+/// What a run comes with when a driver takes it up.
+pub(crate) struct Inherited {
+    /// Recorded outcomes, in order.
+    pub(crate) recorded: VecDeque<Delivery>,
+    /// Steps that were about to run and have no outcome.
+    pub(crate) intents: IdMap<StepId, Delivery>,
+    /// Letters that are not in the journal yet.
+    pub(crate) mail: Vec<Mail>,
+    /// The number that the next letter will have.
+    pub(crate) next_letter: u64,
+    /// The call that the run is the child of.
+    pub(crate) parent: Option<Parent>,
+    /// What an unclean stop means for it.
+    pub(crate) crash: AfterCrash,
+}
+
+/// What an unclean stop means for a run.
+#[derive(Default)]
+pub(crate) struct AfterCrash {
+    /// Steps may have been in flight when the last process died.
+    pub(super) after_crash: bool,
+    /// The process died while it was driven, and it has achieved nothing since.
+    pub(super) marked: Option<Box<Marked>>,
+}
+
 /// Drives one run until it ends or cannot go on.
 pub(crate) struct Driver {
     core: Arc<RunCore>,
@@ -72,19 +116,39 @@ pub(crate) struct Driver {
     stage: Stage,
     /// Recorded outcomes that are left.
     recorded: VecDeque<Delivery>,
+    /// Steps that were about to run and have no outcome.
+    intents: IdMap<StepId, Delivery>,
+    /// What is known of outcomes that are too old.
+    staleness: Staleness,
+    changes: CodeChanges,
     replayed: u64,
     /// Appends that are not acknowledged yet, in order.
     commits: VecDeque<Commit>,
-    /// Outcomes that are durable and wait for their turn.
-    durable: VecDeque<(StepId, Timestamp)>,
+    /// What is durable and waits for its turn to be delivered.
+    durable: VecDeque<(Due, Timestamp)>,
+    mailbox: Mailbox,
+    /// The call that this run is the child of.
+    parent: Option<Box<Parent>>,
     /// Room for the records of one append.
     drafts: Vec<Draft>,
     end: Option<End>,
+    winding_down: Option<Box<WindingDown>>,
+    ending: Option<Box<Ending>>,
+    /// The arguments with which the workflow begins anew.
+    next_pass: Option<Bytes>,
+    /// How often it began anew, and the record since which this pass goes on.
+    pass: (u64, u64),
+    resting: Resting,
     /// Steps may have been in flight when the last process died.
     after_crash: bool,
+    /// Nothing but a replay is wanted.
+    probing: bool,
+    /// The process died while it was driven, and it has achieved nothing since.
+    marked: Option<Box<Marked>>,
     permit: Permit,
     started: bool,
     warned_idle: bool,
+    warned_long: bool,
     warned_foreign: bool,
     /// When to look whether a woken body was polled.
     watch: Option<Deadline>,
@@ -103,9 +167,17 @@ impl Driver {
         core: Arc<RunCore>,
         workflow: WorkflowFuture,
         writer: Writer,
-        recorded: VecDeque<Delivery>,
-        after_crash: bool,
+        changes: CodeChanges,
+        inherited: Inherited,
     ) -> Self {
+        let Inherited {
+            recorded,
+            intents,
+            mail,
+            next_letter,
+            parent,
+            crash,
+        } = inherited;
         let root = Scope::root(core.clone());
         let stage = if core.is_replaying() {
             Stage::Replaying
@@ -115,6 +187,7 @@ impl Driver {
         if recorded.is_empty() {
             core.stop_repeating();
         }
+        core.letters_read(mail.len());
         let identity = core.identity();
         let span = tracing::info_span!(
             "run", run = %identity.run_id, workflow = &*identity.workflow_name
@@ -128,15 +201,28 @@ impl Driver {
             writer,
             stage,
             recorded,
+            intents,
+            staleness: Staleness::default(),
+            changes,
             replayed: 0,
             commits: VecDeque::new(),
             durable: VecDeque::new(),
+            mailbox: Mailbox::new(mail, next_letter),
+            parent: parent.map(Box::new),
             drafts: Vec::new(),
             end: None,
-            after_crash,
+            winding_down: None,
+            ending: None,
+            next_pass: None,
+            pass: (0, 0),
+            resting: Resting::No,
+            after_crash: crash.after_crash,
+            marked: crash.marked,
+            probing: false,
             permit: Permit::Released,
             started: false,
             warned_idle: false,
+            warned_long: false,
             warned_foreign: false,
             watch: None,
         }
@@ -151,7 +237,16 @@ impl Driver {
                 Poll::Ready(Ok(())) => {
                     self.durable.extend(commit.first.take());
                     self.durable.extend(commit.others.drain(..));
+                    let news = commit.news.take();
+                    if let Some(unmarked) = commit.unmarked.take() {
+                        unmarked.removed();
+                    }
+                    let (end, durability) = (commit.end, commit.durability);
+                    self.core.acknowledged(end, durability, &commit.announced);
                     self.commits.pop_front();
+                    if let (Some(news), Some(engine)) = (news, self.core.services.engine()) {
+                        engine.spread(*news);
+                    }
                 }
             }
         }
@@ -164,7 +259,9 @@ impl Driver {
             self.warned_foreign = true;
             self.warn(Warning::FOREIGN_WAKE);
         }
-        let workflow = self.workflow.as_mut()?;
+        let Some(workflow) = self.workflow.as_mut() else {
+            return self.meet_trouble();
+        };
         let signal = &self.core.signal;
         signal.set_polling(true);
         let polled = catch_unwind(AssertUnwindSafe(|| {
@@ -185,13 +282,26 @@ impl Driver {
                 return Some(self.park(Obstacle::panicked(panic_message(panic.as_ref()))));
             }
         }
+        self.meet_trouble()
+    }
+
+    /// Acts on what keeps the run from going on. `Some` if that ends the drive.
+    fn meet_trouble(&mut self) -> Option<Exit> {
         match self.core.take_trouble() {
             None => None,
-            Some(Trouble::Fail(error)) => {
+            Some(Trouble::Checkpoint(input)) => {
                 self.drop_workflow();
+                self.next_pass = Some(input);
+                None
+            }
+            Some(Trouble::Abort(aborted)) => {
+                self.give_up(End::Aborted(aborted));
+                None
+            }
+            Some(Trouble::Fail(error)) => {
                 let payload = self.core.services.payloads.encode(&error);
                 let payload = payload.unwrap_or_default();
-                self.end = Some(End::Failed(Outcome::Broken(payload)));
+                self.give_up(End::Failed(Outcome::Broken(payload)));
                 None
             }
             Some(Trouble::Park(obstacle)) => {
@@ -210,21 +320,38 @@ impl Driver {
         }
     }
 
-    /// Hands what the calls made to the store.
+    /// Hands what the calls made to the store; not before the recorded outcomes are used up, so that
+    /// code that does not fit them leaves no trace.
     fn write_outbox(&mut self, end: Option<&End>) {
+        if self.stage == Stage::Replaying {
+            return;
+        }
         self.core.swap_outbox(&mut self.drafts);
         if let Some(end) = end {
-            self.drafts.push(Draft::of(&match end {
-                End::Completed(output) => Event::RunCompleted(RunCompleted {
-                    output: output.clone(),
-                }),
-                End::Failed(failure) => Event::RunFailed(RunFailed {
-                    failure: failure.clone(),
-                }),
-            }));
+            self.tell_parent(end);
+            self.core.let_go_tokens();
+            self.drafts.push(Draft::of(&end.clone().into_event()));
         }
-        if !self.drafts.is_empty() {
-            self.commits.push_back(self.writer.append(&mut self.drafts));
+        let achieved = self.stage != Stage::Recovering && self.drafts.iter().any(Draft::is_own);
+        self.append(achieved);
+    }
+
+    /// Appends what there is. If the run has achieved something, its mark goes with it.
+    fn append(&mut self, achieved: bool) {
+        let mut changes = self.core.take_changes();
+        let unmarked = self.marked.take_if(|_| achieved);
+        if let Some(unmarked) = &unmarked {
+            let changes = changes.get_or_insert_default();
+            changes.notes.push(unmarked.removal());
+        }
+        let sync = self.core.take_wanted_sync();
+        if sync || !self.drafts.is_empty() || changes.is_some() {
+            let commit = self
+                .writer
+                .append(&mut self.drafts, changes, sync, unmarked);
+            self.core.appended(commit.end, commit.durability);
+            self.commits.push_back(commit);
+            self.note_length();
         }
     }
 
@@ -233,26 +360,60 @@ impl Driver {
         if self.end.is_some() {
             return self.finish();
         }
-        if self.core.is_closing() {
+        if self.core.is_leaving() {
             return self.close();
+        }
+        if self.winding_down.is_some() {
+            return self.wind_down();
+        }
+        if self.next_pass.is_some() {
+            return self.begin_next_pass();
         }
         match self.stage {
             Stage::Replaying => self.replay_next(),
             Stage::Recovering if self.commits.is_empty() => {
-                self.go_live();
+                // Letters that waited are heard before any body starts.
+                if !self.deliver_durable() {
+                    self.go_live();
+                }
                 Next::Again
             }
             Stage::Recovering | Stage::Ending => Next::Wait,
-            Stage::Live => match self.durable.pop_front() {
-                Some((id, time)) => {
-                    self.core.deliver(id, time, Delivered::Durable);
-                    Next::Again
-                }
-                None => {
-                    self.note_idleness();
-                    Next::Wait
-                }
-            },
+            Stage::Live => self.deliver_next(),
+        }
+    }
+
+    /// Delivers the next outcome of a live run; recorded ones, that only tolerant replay leaves, first.
+    fn deliver_next(&mut self) -> Next {
+        if let Some(next) = self.deliver_waiting() {
+            return next;
+        }
+        if self.deliver_durable() {
+            return Next::Again;
+        }
+        match self.journal_mail() {
+            Ok(true) => Next::Again,
+            Ok(false) => {
+                self.note_idleness();
+                Next::Wait
+            }
+            Err(exit) => Next::Exit(exit),
+        }
+    }
+
+    /// Delivers what is durable and next in line. `false` if nothing is.
+    fn deliver_durable(&mut self) -> bool {
+        match self.durable.pop_front() {
+            Some((Due::Call(id), time)) => {
+                self.core.deliver(id, time, Delivered::Durable);
+                true
+            }
+            Some((Due::Letter(letter), time)) => {
+                self.core.pass_all();
+                self.receive(*letter, time);
+                true
+            }
+            None => false,
         }
     }
 
@@ -265,10 +426,56 @@ impl Driver {
             let end = self.end.take().expect("the stage says that it ended");
             return Next::Exit(Exit::Ended(end));
         }
+        if self.undone() {
+            return Next::Again;
+        }
+        let mut left_over = VecDeque::new();
         while let Some(left) = self.recorded.pop_front() {
-            if !self.core.take_dropped(left.id()) {
+            if let Recorded::Closing(closing) = &left.what {
+                return self.resume_undo(Closing::clone(closing), &left);
+            }
+            // What was sent to the run as a whole may come too late for it.
+            let Some(id) = left.id() else {
+                continue;
+            };
+            if let Recorded::Step(step) = &left.what {
+                self.core.complete_undo(id, &step.outcome);
+            }
+            let called = matches!(left.what, Recorded::Child(_)) && self.core.has_child(id);
+            if called || self.core.take_dropped(id) {
+                continue;
+            }
+            if !self.is_tolerant() {
                 return Next::Exit(self.diverged(&left, true, Vec::new()));
             }
+            left_over.push_back(left);
+        }
+        if self.is_tolerant() {
+            self.recorded = left_over;
+            self.report_left(true);
+        }
+        if let Err(exit) = self.check_intents(true) {
+            return Next::Exit(exit);
+        }
+        if self.stage == Stage::Replaying {
+            if self.core.is_leaving() {
+                return Next::Exit(self.leave());
+            }
+            if let Some(exit) = self.uncalled_child(true) {
+                return Next::Exit(exit);
+            }
+            self.record_discarded();
+        }
+        let is_live = !matches!(self.stage, Stage::Replaying | Stage::Recovering);
+        if !is_live && self.ending.is_none() {
+            self.go_live(); // what was held back leaves before the end
+            return Next::Again;
+        }
+        if self.must_wait() {
+            return Next::Wait;
+        }
+        if self.must_undo() {
+            return self.begin_undo();
         }
         self.stage = Stage::Ending;
         let end = self.end.take();
@@ -277,16 +484,24 @@ impl Driver {
         Next::Again
     }
 
-    /// The engine is stopping: leave once what began has been journaled.
+    /// The engine is stopping, or the run is paused: leave once what began has been journaled.
     fn close(&mut self) -> Next {
-        if let Some((id, time)) = self.durable.pop_front() {
-            self.core.deliver(id, time, Delivered::Durable);
+        // With recorded outcomes left, the order of delivery is for the next process to keep.
+        if self.recorded.is_empty() && self.deliver_durable() {
             return Next::Again;
         }
         if self.core.bodies() == 0 && self.commits.is_empty() {
-            Next::Exit(Exit::Left)
+            Next::Exit(self.leave())
         } else {
             Next::Wait
+        }
+    }
+
+    fn leave(&self) -> Exit {
+        if self.core.is_closing() {
+            Exit::Left
+        } else {
+            self.park(pause::obstacle())
         }
     }
 
@@ -295,9 +510,12 @@ impl Driver {
     }
 
     fn warn(&self, message: impl Into<Cow<'static, str>>) {
+        if self.probing {
+            return;
+        }
         let identity = self.core.identity();
         self.core.services.warnings.push(Warning {
-            run: identity.run_id,
+            run: Some(identity.run_id),
             workflow: identity.workflow_name.clone(),
             message: message.into(),
         });
@@ -337,6 +555,7 @@ impl Driver {
         self.commits.shrink_to_fit();
         self.durable.shrink_to_fit();
         self.drafts.shrink_to_fit();
+        self.core.rest();
     }
 }
 
@@ -348,8 +567,8 @@ impl Future for Driver {
         let span = this.span.clone();
         let _entered = span.enter();
         this.core.signal.set_task(cx.waker());
-        if this.core.is_closing() && !this.started {
-            return Poll::Ready(Exit::Left);
+        if !this.started && this.core.is_leaving() {
+            return Poll::Ready(this.leave());
         }
         if this
             .permit
@@ -360,13 +579,26 @@ impl Future for Driver {
         }
         this.core.signal.begin_driving();
         loop {
-            if let Err(error) = this.collect_commits(cx) {
+            if this.is_leaving() {
+                // Until the store answers, nothing may be written under an epoch that may be gone.
+                match this.fall_asleep(cx) {
+                    Ok(Some(exit)) => return Poll::Ready(exit),
+                    Ok(None) if this.is_leaving() => return Poll::Pending,
+                    Ok(None) => {}
+                    Err(error) => return Poll::Ready(Exit::StoreFailed(error)),
+                }
+            }
+            if let Err(error) = this
+                .collect_commits(cx)
+                .and_then(|()| this.collect_mail(cx))
+            {
                 return Poll::Ready(Exit::StoreFailed(error));
             }
             // To quiescence: as long as the workflow wakes itself, it is polled again before
             // anything else is delivered.
             if this.core.signal.take_woken() || !this.started {
                 this.started = true;
+                this.resting = Resting::No;
                 if let Some(exit) = this.poll_workflow() {
                     return Poll::Ready(exit);
                 }
@@ -384,7 +616,19 @@ impl Future for Driver {
                     }
                     this.watch_bodies(cx);
                     if this.core.bodies() == 0 && this.commits.is_empty() {
+                        if this.stage == Stage::Live && this.marked.is_some() {
+                            this.append(true); // it has come to a wait, and the process lives
+                            continue;
+                        }
                         this.rest();
+                        match this.fall_asleep(cx) {
+                            Ok(Some(exit)) => return Poll::Ready(exit),
+                            Ok(None) => {}
+                            Err(error) => return Poll::Ready(Exit::StoreFailed(error)),
+                        }
+                        if this.core.signal.has_mail() {
+                            continue;
+                        }
                     }
                     return Poll::Pending;
                 }
@@ -396,5 +640,7 @@ impl Future for Driver {
 impl Drop for Driver {
     fn drop(&mut self) {
         self.drop_workflow();
+        // Kept calls point back to the core.
+        drop(self.core.take_undo());
     }
 }

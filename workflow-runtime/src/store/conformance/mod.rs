@@ -2,27 +2,35 @@
 //!
 //! Owns one function per rule; each makes its own fresh store and panics when the rule is
 //! broken. Never looks behind the [`Store`] trait, so a PostgreSQL store runs the same
-//! lines as the memory one. [`run`] goes through all of them; the macro
+//! lines as the memory one. [`run`] goes through all of them, on a tokio runtime with timers; the macro
 //! [`store_conformance!`](crate::store_conformance) makes a `#[tokio::test]` of each.
 //!
 //! ```
 //! use workflow_runtime::store::conformance::{self, MemoryHarness};
 //!
-//! # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
+//! # tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap().block_on(async {
 //! conformance::run(&MemoryHarness::default()).await;
 //! # });
 //! ```
 
+mod endings;
+mod letters;
+mod notes;
 mod reads;
 mod restarts;
+mod sleep;
 mod writes;
 
 use std::sync::{Arc, Mutex, PoisonError};
 
 use bytes::Bytes;
 
+pub use self::endings::*;
+pub use self::letters::*;
+pub use self::notes::*;
 pub use self::reads::*;
 pub use self::restarts::*;
+pub use self::sleep::*;
 pub use self::writes::*;
 use super::memory::{MemoryStore, Surviving};
 use super::{
@@ -83,6 +91,7 @@ macro_rules! __store_rules {
         $callback! {
             { $($argument)* }
             a_created_run_has_its_header_and_first_frame
+            a_run_can_begin_with_several_frames
             an_id_that_exists_is_reported_and_left_unchanged
             racing_creations_of_one_id_make_one_run
             appended_frames_come_back_in_order
@@ -111,6 +120,31 @@ macro_rules! __store_rules {
             an_ended_run_stays_ended_after_a_restart
             a_long_journal_survives_restarts_while_it_grows
             finished_runs_around_a_long_one_survive_restarts
+            letters_are_numbered_and_kept_until_taken
+            a_refused_append_takes_no_letters
+            letters_survive_restarts
+            letters_to_nobody_are_refused_or_dropped
+            a_letter_makes_a_sleeping_run_due
+            a_note_says_what_was_written_last
+            notes_are_listed_below_a_prefix_in_pages
+            notes_have_limits
+            a_guard_that_does_not_hold_refuses_the_commit
+            guarded_commits_exclude_each_other
+            a_commit_is_made_as_a_whole_or_not_at_all
+            an_append_brings_its_changes
+            a_sleeping_run_is_found_and_woken
+            no_epoch_is_given_twice_over_sleep
+            a_run_with_letters_stays_awake
+            a_stale_owner_puts_nobody_to_sleep
+            sleepers_are_listed_soonest_first_in_pages
+            waking_survives_restarts
+            a_run_can_be_created_asleep
+            runs_are_listed_oldest_first_and_by_origin
+            a_failed_run_is_taken_up_again
+            other_ends_are_final
+            revival_survives_restarts
+            deleted_runs_are_gone_with_their_notes
+            a_deleted_id_can_be_used_again
         }
     };
 }
@@ -186,6 +220,7 @@ fn header(n: u64) -> RunHeader {
         key: Some(format!("order-{n}").into()),
         input_digest: Digest::from_bytes([7; 16]),
         created_at: Timestamp::from_micros(1_000 + n),
+        origin: None,
         state: RunState::Active,
     }
 }
@@ -203,6 +238,7 @@ fn new_run(n: u64) -> NewRun {
     NewRun {
         header: header(n),
         first: frame(n, 0, 40),
+        rest: Vec::new(),
         durability: Durability::Synced,
     }
 }
@@ -214,6 +250,8 @@ fn append(n: u64, epoch: Epoch, seq: u64, frames: Vec<Bytes>) -> Append {
         first_seq: seq,
         frames,
         end: None,
+        taken: 0,
+        changes: None,
         durability: Durability::Synced,
     }
 }
@@ -221,6 +259,8 @@ fn append(n: u64, epoch: Epoch, seq: u64, frames: Vec<Bytes>) -> Append {
 fn ending(n: u64, epoch: Epoch, seq: u64, kind: EndKind) -> Append {
     Append {
         end: Some(end(kind)),
+        taken: 0,
+        changes: None,
         ..append(n, epoch, seq, vec![frame(n, seq, 30)])
     }
 }

@@ -9,7 +9,11 @@ pub async fn a_claim_returns_the_whole_journal_and_a_higher_epoch(harness: &dyn 
     let first = create(&*store, 1).await;
     grow(&*store, 1, first, 1..4, 15).await;
     drop(store.append(append(1, first, 4, vec![frame(1, 4, 15)])));
-    let second = store.claim(id(1)).await.expect("claimed").expect("there");
+    let second = store
+        .claim(id(1), 0)
+        .await
+        .expect("claimed")
+        .expect("there");
     assert!(second.epoch > first);
     assert_eq!(second.header, header(1));
     assert_eq!(
@@ -18,7 +22,11 @@ pub async fn a_claim_returns_the_whole_journal_and_a_higher_epoch(harness: &dyn 
         "what was queued before the claim is part of it"
     );
     assert_eq!(second.frames, journal(&*store, 1).await);
-    let third = store.claim(id(1)).await.expect("claimed").expect("there");
+    let third = store
+        .claim(id(1), 0)
+        .await
+        .expect("claimed")
+        .expect("there");
     assert!(third.epoch > second.epoch);
 }
 
@@ -26,7 +34,7 @@ pub async fn a_claim_returns_the_whole_journal_and_a_higher_epoch(harness: &dyn 
 pub async fn claiming_an_unknown_run_gives_nothing(harness: &dyn Harness) {
     let store = harness.fresh().await;
     create(&*store, 1).await;
-    assert!(store.claim(id(2)).await.expect("an answer").is_none());
+    assert!(store.claim(id(2), 0).await.expect("an answer").is_none());
 }
 
 /// Past the end, of an unknown run, or with limit 0: no frames, no error. Otherwise exactly
@@ -133,8 +141,8 @@ pub async fn a_listing_filters_by_namespace_workflow_and_state(harness: &dyn Har
             namespace: namespace.map(Into::into),
             workflow: workflow.map(Into::into),
             states: states.to_vec(),
-            after: None,
             limit: 100,
+            ..RunQuery::default()
         };
         let listed = store.list(query);
         async move { listed.await.expect("listed").len() }

@@ -1,7 +1,7 @@
 //! Rules about stopping and opening again.
 
 use super::*;
-use crate::store::{RunQuery, StoreError};
+use crate::store::{Commit, NoteKey, Reopening, RunQuery, StoreError};
 
 /// After closing, every call says so; closing again is fine.
 pub async fn a_closed_store_answers_stopped(harness: &dyn Harness) {
@@ -13,17 +13,31 @@ pub async fn a_closed_store_answers_stopped(harness: &dyn Harness) {
     let epoch = create(&*store, 1).await;
     store.close().await.expect("closed");
     store.close().await.expect("closing twice is fine");
+    let note = NoteKey::new(1, &[]);
+    let reopening = Reopening {
+        run: id(1),
+        seq: 1,
+        frame: frame(1, 1, 5),
+    };
     let answers = [
         store.create(new_run(2)).await.map(|_| ()),
         store
             .append(append(1, epoch, 1, vec![frame(1, 1, 5)]))
             .await,
         store.park(id(1), epoch, None).await,
-        store.claim(id(1)).await.map(|_| ()),
+        store.claim(id(1), 0).await.map(|_| ()),
         store.unfinished().await.map(|_| ()),
         store.header(id(1)).await.map(|_| ()),
         store.frames(id(1), 0, 1).await.map(|_| ()),
         store.list(RunQuery::default()).await.map(|_| ()),
+        store.commit(Commit::default()).await.map(|_| ()),
+        store.put_to_sleep(id(1), epoch, None).await.map(|_| ()),
+        store.asleep(None, 1).await.map(|_| ()),
+        store.mail(id(1), 0).await.map(|_| ()),
+        store.note(note.clone()).await.map(|_| ()),
+        store.notes(note, None, 1).await.map(|_| ()),
+        store.revive(reopening).await.map(|_| ()),
+        store.delete(vec![id(1)]).await.map(|_| ()),
         store.check().await,
     ];
     for answer in answers {
@@ -74,7 +88,11 @@ async fn expect_furnished(store: &dyn Store) {
             assert_eq!(*found, frame(n, seq, len), "run {n}, record {seq}");
         }
     }
-    let claim = store.claim(id(1)).await.expect("claimed").expect("there");
+    let claim = store
+        .claim(id(1), 0)
+        .await
+        .expect("claimed")
+        .expect("there");
     let goes_on = append(1, claim.epoch, 7, vec![frame(1, 7, 300)]);
     store.append(goes_on).await.expect("the run goes on");
     let exists = store.create(new_run(3)).await.expect("an answer");
@@ -132,7 +150,11 @@ pub async fn parking_survives_restarts(harness: &dyn Harness) {
             store.append(last).await.expect("ended");
         }
         // Parked long ago and changed just now: the change is what counts.
-        let claim = store.claim(id(3)).await.expect("claimed").expect("there");
+        let claim = store
+            .claim(id(3), 0)
+            .await
+            .expect("claimed")
+            .expect("there");
         let last = (round != 2).then(|| parking("just now"));
         store
             .park(id(3), claim.epoch, last.clone())
@@ -165,7 +187,11 @@ pub async fn an_ended_run_stays_ended_after_a_restart(harness: &dyn Harness) {
             state(&*store, 1).await,
             RunState::Ended(end(EndKind::Failed))
         );
-        let claim = store.claim(id(1)).await.expect("readable").expect("there");
+        let claim = store
+            .claim(id(1), 0)
+            .await
+            .expect("readable")
+            .expect("there");
         let refused = store
             .append(append(1, claim.epoch, 2, vec![frame(1, 2, 5)]))
             .await;
@@ -194,7 +220,11 @@ pub async fn a_long_journal_survives_restarts_while_it_grows(harness: &dyn Harne
         };
         store = reopened;
         store.check().await.expect("sound");
-        let claim = store.claim(id(1)).await.expect("claimed").expect("there");
+        let claim = store
+            .claim(id(1), 0)
+            .await
+            .expect("claimed")
+            .expect("there");
         epoch = claim.epoch;
         assert_eq!(claim.frames.len() as u64, from + ROUND);
         for (seq, found) in (1..).zip(&claim.frames[1..]) {
@@ -222,7 +252,7 @@ pub async fn finished_runs_around_a_long_one_survive_restarts(harness: &dyn Harn
         store = reopened;
         store.check().await.expect("sound");
         epoch = store
-            .claim(id(0))
+            .claim(id(0), 0)
             .await
             .expect("claimed")
             .expect("there")

@@ -13,6 +13,30 @@ pub async fn a_created_run_has_its_header_and_first_frame(harness: &dyn Harness)
     assert_eq!(journal(&*store, 1).await, vec![frame(1, 0, 40)]);
 }
 
+/// A run can be created with more than one frame: all of them are there, and it goes on behind them.
+pub async fn a_run_can_begin_with_several_frames(harness: &dyn Harness) {
+    let store = harness.fresh().await;
+    let mut run = new_run(1);
+    run.rest = (1..4).map(|seq| frame(1, seq, 50)).collect();
+    let mut expected = vec![run.first.clone()];
+    expected.extend(run.rest.iter().cloned());
+    let created = store.create(run).await.expect("created");
+    assert_eq!(created, Creation::Created(Epoch::FIRST));
+    assert_eq!(journal(&*store, 1).await, expected);
+    let early = append(1, Epoch::FIRST, 1, vec![frame(1, 1, 50)]);
+    assert!(matches!(
+        store.append(early).await,
+        Err(StoreError::OutOfOrder { expected: 4, .. })
+    ));
+    grow(&*store, 1, Epoch::FIRST, 4..6, 50).await;
+    expected.extend((4..6).map(|seq| frame(1, seq, 50)));
+    assert_eq!(journal(&*store, 1).await, expected);
+    let Some(store) = harness.again(store).await else {
+        return;
+    };
+    assert_eq!(journal(&*store, 1).await, expected);
+}
+
 /// Creating an id that is there returns the first run and changes nothing.
 pub async fn an_id_that_exists_is_reported_and_left_unchanged(harness: &dyn Harness) {
     let store = harness.fresh().await;
@@ -136,7 +160,11 @@ pub async fn a_dropped_append_still_counts(harness: &dyn Harness) {
 pub async fn a_stale_epoch_writes_nothing(harness: &dyn Harness) {
     let store = harness.fresh().await;
     let old = create(&*store, 1).await;
-    let claim = store.claim(id(1)).await.expect("claimed").expect("there");
+    let claim = store
+        .claim(id(1), 0)
+        .await
+        .expect("claimed")
+        .expect("there");
     let stale = store.append(append(1, old, 1, vec![frame(1, 1, 5)])).await;
     assert!(
         matches!(stale, Err(StoreError::StaleEpoch { run }) if run == id(1)),
@@ -178,7 +206,11 @@ pub async fn an_ended_run_takes_no_write(harness: &dyn Harness) {
     let behind = store.append(append(1, epoch, 2, vec![frame(1, 2, 5)]));
     last.await.expect("ended");
     assert!(matches!(behind.await, Err(StoreError::Ended { run }) if run == id(1)));
-    let claim = store.claim(id(1)).await.expect("readable").expect("there");
+    let claim = store
+        .claim(id(1), 0)
+        .await
+        .expect("readable")
+        .expect("there");
     for epoch in [epoch, claim.epoch] {
         let refused = store
             .append(append(1, epoch, 2, vec![frame(1, 2, 5)]))
@@ -209,7 +241,11 @@ pub async fn an_ended_run_can_be_read_and_claimed(harness: &dyn Harness) {
         .append(ending(1, epoch, 4, EndKind::Aborted))
         .await
         .expect("ended");
-    let claim = store.claim(id(1)).await.expect("readable").expect("there");
+    let claim = store
+        .claim(id(1), 0)
+        .await
+        .expect("readable")
+        .expect("there");
     assert_eq!(claim.header.state, RunState::Ended(end(EndKind::Aborted)));
     assert_eq!(claim.frames, journal(&*store, 1).await);
     assert_eq!(claim.frames.len(), 5);

@@ -4,26 +4,38 @@
 //! Owns the rules of the contract (order, fencing, finality) as pure functions over the
 //! table, and what of the log a restart finds. Never waits, and knows nothing of futures.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 
 use bytes::Bytes;
 
 use super::faults::Surviving;
+use crate::clock::Timestamp;
 use crate::ids::RunId;
 use crate::store::{
-    Append, Claim, Creation, Durability, Epoch, NewRun, Parking, RunHeader, RunPosition, RunQuery,
-    RunState, StoreError, StoreResult,
+    Append, Changes, Claim, Commit, Creation, Durability, EndKind, Epoch, Guard, Mail, NewRun,
+    NoteKey, Parking, Refusal, Reopening, RunHeader, RunOrder, RunPosition, RunQuery, RunState,
+    Sleeper, StoreError, StoreResult,
 };
 
 /// One write as it lies on the disk.
 #[derive(Debug, Clone)]
 pub(super) enum Write {
-    /// A run and its first frame.
+    /// A run and its first frames.
     Create(NewRun),
     /// Frames at the end of a journal.
     Append(Append),
+    /// Changes that no owner of a run made.
+    Commit(Changes),
     /// A change of parking.
     Park(RunId, Option<Parking>),
+    /// A run was put to sleep.
+    Sleep(RunId, Option<Timestamp>),
+    /// A run was woken.
+    Wake(RunId),
+    /// A failed run was taken up again.
+    Reopen(RunId, Bytes),
+    /// Runs were deleted.
+    Delete(Vec<RunId>),
     /// The mark of a clean stop.
     Close,
 }
@@ -33,7 +45,10 @@ impl Write {
         match self {
             Self::Create(run) => run.durability,
             Self::Append(append) => append.durability,
-            Self::Park(..) | Self::Close => Durability::Synced,
+            Self::Sleep(..) | Self::Wake(_) => Durability::Buffered,
+            Self::Commit(_) | Self::Park(..) | Self::Reopen(..) | Self::Delete(_) | Self::Close => {
+                Durability::Synced
+            }
         }
     }
 }
@@ -95,9 +110,26 @@ struct Run {
     header: RunHeader,
     frames: Vec<Bytes>,
     epoch: Epoch,
+    mail: Vec<Mail>,
+    next_letter: u64,
 }
 
 impl Run {
+    fn new(new: &NewRun) -> Self {
+        let header = new.header.clone();
+        Self {
+            // Nobody owns a run that is created asleep.
+            epoch: match header.state {
+                RunState::Asleep { .. } => Epoch::FIRST.next(),
+                _ => Epoch::FIRST,
+            },
+            header,
+            frames: [&new.first].into_iter().chain(&new.rest).cloned().collect(),
+            mail: Vec::new(),
+            next_letter: 0,
+        }
+    }
+
     fn ended(&self) -> bool {
         matches!(self.header.state, RunState::Ended(_))
     }
@@ -109,6 +141,7 @@ pub(super) struct Table {
     runs: HashMap<RunId, Run>,
     /// The listing order.
     order: BTreeMap<RunPosition, RunId>,
+    notes: BTreeMap<NoteKey, Bytes>,
 }
 
 impl Table {
@@ -164,32 +197,213 @@ impl Table {
     /// Makes a write visible. It was accepted before.
     pub(super) fn apply(&mut self, write: &Write) {
         match write {
-            Write::Create(new) => {
-                self.order.insert(new.header.position(), new.header.run);
-                self.runs.insert(
-                    new.header.run,
-                    Run {
-                        header: new.header.clone(),
-                        frames: vec![new.first.clone()],
-                        epoch: Epoch::FIRST,
-                    },
-                );
-            }
+            Write::Create(new) => self.insert(new),
             Write::Append(append) => {
                 let run = self.known(append.run);
                 run.frames.extend(append.frames.iter().cloned());
+                run.mail.retain(|mail| mail.number >= append.taken);
                 if let Some(end) = append.end {
                     run.header.state = RunState::Ended(end);
+                    run.mail.clear();
+                }
+                if let Some(changes) = &append.changes {
+                    self.change(changes);
                 }
             }
+            Write::Commit(changes) => self.change(changes),
             Write::Park(run, parking) => {
                 self.known(*run).header.state = match parking {
                     Some(parking) => RunState::Parked(parking.clone()),
                     None => RunState::Active,
                 };
             }
+            Write::Sleep(run, wake_at) => {
+                self.known(*run).header.state = RunState::Asleep { wake_at: *wake_at };
+            }
+            Write::Wake(run) => self.known(*run).header.state = RunState::Active,
+            Write::Reopen(run, frame) => {
+                let run = self.known(*run);
+                run.frames.push(frame.clone());
+                run.header.state = RunState::Active;
+            }
+            Write::Delete(runs) => runs.iter().for_each(|run| self.remove(*run)),
             Write::Close => {}
         }
+    }
+
+    fn insert(&mut self, new: &NewRun) {
+        self.order.insert(new.header.position(), new.header.run);
+        self.runs.insert(new.header.run, Run::new(new));
+    }
+
+    /// Makes changes as far as they fit.
+    fn change(&mut self, changes: &Changes) {
+        for new in &changes.create {
+            if !self.runs.contains_key(&new.header.run) {
+                self.insert(new);
+            }
+        }
+        for letter in &changes.post {
+            let Some(run) = self.runs.get_mut(&letter.to) else {
+                continue;
+            };
+            if !run.ended() {
+                run.mail.push(Mail {
+                    number: run.next_letter,
+                    body: letter.body.clone(),
+                });
+                run.next_letter += 1;
+            }
+        }
+        for change in &changes.notes {
+            match &change.value {
+                Some(value) => self.notes.insert(change.key.clone(), value.clone()),
+                None => self.notes.remove(&change.key),
+            };
+        }
+    }
+
+    /// Says what keeps a commit from being made.
+    pub(super) fn refuses(&self, commit: &Commit) -> Option<Refusal> {
+        for (guard, Guard { key, expected }) in commit.guards.iter().enumerate() {
+            let found = self.notes.get(key);
+            if found != expected.as_ref() {
+                let found = found.cloned();
+                return Some(Refusal::Note { guard, found });
+            }
+        }
+        let mut created = HashSet::new();
+        for new in &commit.changes.create {
+            if let Some(run) = self.runs.get(&new.header.run) {
+                return Some(Refusal::Exists(Box::new(run.header.clone())));
+            }
+            if !created.insert(new.header.run) {
+                return Some(Refusal::Exists(Box::new(new.header.clone())));
+            }
+        }
+        for letter in &commit.changes.post {
+            match self.runs.get(&letter.to) {
+                Some(run) if run.ended() => return Some(Refusal::Ended(letter.to)),
+                None if !created.contains(&letter.to) => {
+                    return Some(Refusal::Unknown(letter.to));
+                }
+                Some(_) | None => {}
+            }
+        }
+        None
+    }
+
+    fn remove(&mut self, id: RunId) {
+        if let Some(run) = self.runs.remove(&id) {
+            self.order.remove(&run.header.position());
+        }
+        let prefix = NoteKey::of_run(id, &[]);
+        self.notes
+            .retain(|key, _| !key.as_bytes().starts_with(prefix.as_bytes()));
+    }
+
+    /// Says which of some runs can be deleted.
+    pub(super) fn deletable(&self, runs: Vec<RunId>) -> Vec<RunId> {
+        let mut seen = HashSet::new();
+        let ended = |run: &RunId| self.runs.get(run).is_some_and(Run::ended);
+        runs.into_iter()
+            .filter(|run| ended(run) && seen.insert(*run))
+            .collect()
+    }
+
+    /// Says whether a run can be taken up again.
+    pub(super) fn accept_reopen(&self, reopening: &Reopening) -> StoreResult<()> {
+        let run = reopening.run;
+        let found = self.runs.get(&run).ok_or(StoreError::UnknownRun { run })?;
+        let failed =
+            matches!(found.header.state, RunState::Ended(end) if end.kind == EndKind::Failed);
+        let expected = found.frames.len() as u64;
+        if !failed {
+            Err(StoreError::Ended { run })
+        } else if reopening.seq != expected {
+            let got = reopening.seq;
+            Err(StoreError::OutOfOrder { run, expected, got })
+        } else {
+            Ok(())
+        }
+    }
+
+    /// Gives a run to a new owner and returns the epoch.
+    pub(super) fn next_epoch(&mut self, run: RunId) -> Epoch {
+        let run = self.known(run);
+        run.epoch = run.epoch.next();
+        run.epoch
+    }
+
+    /// Says whether a run may be put to sleep; `false` if letters wait for it.
+    pub(super) fn accept_release(&mut self, run: RunId, epoch: Epoch) -> StoreResult<bool> {
+        let may = self.owned(run, epoch)?.mail.is_empty();
+        if may {
+            self.next_epoch(run);
+        }
+        Ok(may)
+    }
+
+    pub(super) fn is_asleep(&self, run: RunId) -> bool {
+        self.runs
+            .get(&run)
+            .is_some_and(|run| matches!(run.header.state, RunState::Asleep { .. }))
+    }
+
+    pub(super) fn asleep(&self, after: Option<&Sleeper>, limit: usize) -> Vec<Sleeper> {
+        let place = |sleeper: &Sleeper| {
+            let wake_at = sleeper.wake_at;
+            (wake_at.is_none(), wake_at.unwrap_or_default(), sleeper.run)
+        };
+        let mut found: Vec<_> = self
+            .runs
+            .values()
+            .filter_map(|run| match run.header.state {
+                RunState::Asleep { wake_at } => Some(Sleeper {
+                    wake_at: match run.mail.is_empty() {
+                        true => wake_at,
+                        false => Some(Timestamp::default()),
+                    },
+                    run: run.header.run,
+                    namespace: run.header.namespace.clone(),
+                }),
+                _ => None,
+            })
+            .filter(|sleeper| after.is_none_or(|after| place(sleeper) > place(after)))
+            .collect();
+        found.sort_by_key(place);
+        found.truncate(limit);
+        found
+    }
+
+    pub(super) fn mail(&self, run: RunId, from: u64) -> Vec<Mail> {
+        let Some(run) = self.runs.get(&run) else {
+            return Vec::new();
+        };
+        let waiting = run.mail.iter().filter(|mail| mail.number >= from);
+        waiting.cloned().collect()
+    }
+
+    pub(super) fn note(&self, key: &NoteKey) -> Option<Bytes> {
+        self.notes.get(key).cloned()
+    }
+
+    pub(super) fn notes(
+        &self,
+        prefix: &NoteKey,
+        after: Option<&NoteKey>,
+        limit: usize,
+    ) -> Vec<(NoteKey, Bytes)> {
+        let start = match after {
+            Some(after) if after >= prefix => std::ops::Bound::Excluded(after),
+            _ => std::ops::Bound::Included(prefix),
+        };
+        self.notes
+            .range((start, std::ops::Bound::Unbounded))
+            .take_while(|(key, _)| key.as_bytes().starts_with(prefix.as_bytes()))
+            .take(limit)
+            .map(|(key, value)| (key.clone(), value.clone()))
+            .collect()
     }
 
     fn known(&mut self, run: RunId) -> &mut Run {
@@ -199,13 +413,15 @@ impl Table {
     }
 
     /// Hands a run to a new owner.
-    pub(super) fn claim(&mut self, run: RunId) -> Option<Claim> {
+    pub(super) fn claim(&mut self, run: RunId, from: u64) -> Option<Claim> {
         let run = self.runs.get_mut(&run)?;
         run.epoch = run.epoch.next();
         Some(Claim {
             epoch: run.epoch,
             header: run.header.clone(),
-            frames: run.frames.clone(),
+            frames: frames_from(&run.frames, from),
+            mail: run.mail.clone(),
+            next_letter: run.next_letter,
         })
     }
 
@@ -225,23 +441,31 @@ impl Table {
         self.order
             .values()
             .map(|run| &self.runs[run])
-            .filter(|run| !run.ended())
+            .filter(|run| matches!(run.header.state, RunState::Active | RunState::Parked(_)))
             .map(|run| run.header.clone())
             .collect()
     }
 
     pub(super) fn list(&self, query: &RunQuery) -> Vec<RunHeader> {
-        let end = match query.after {
-            Some(after) => std::ops::Bound::Excluded(after),
-            None => std::ops::Bound::Unbounded,
+        let newest_first = self.order.values().rev();
+        let oldest_first = self.order.values();
+        let matching = |runs: &mut dyn Iterator<Item = &RunId>| {
+            runs.map(|run| &self.runs[run].header)
+                .filter(|header| query.matches(header))
+                .take(query.limit)
+                .cloned()
+                .collect()
         };
-        self.order
-            .range((std::ops::Bound::Unbounded, end))
-            .rev()
-            .map(|(_, run)| &self.runs[run].header)
-            .filter(|header| query.matches(header))
-            .take(query.limit)
-            .cloned()
-            .collect()
+        match query.order {
+            RunOrder::NewestFirst => matching(&mut { newest_first }),
+            RunOrder::OldestFirst => matching(&mut { oldest_first }),
+        }
     }
+}
+
+/// The first frame, and those from a sequence number on.
+fn frames_from(frames: &[Bytes], from: u64) -> Vec<Bytes> {
+    let skipped = usize::try_from(from).unwrap_or(usize::MAX).max(1);
+    let first = frames.iter().take(1);
+    first.chain(frames.iter().skip(skipped)).cloned().collect()
 }

@@ -36,9 +36,10 @@ use self::disk::{Log, Table, Write};
 pub use self::faults::{Fault, FaultPlan, Surviving};
 use self::process::{Held, Inner, Process};
 use super::{
-    Append, BoxFuture, Claim, Creation, Epoch, NewRun, Parking, RunHeader, RunQuery, Store,
-    StoreResult,
+    Append, BoxFuture, Changes, Claim, Commit, Committed, Creation, Epoch, Mail, NewRun, NoteKey,
+    Parking, Released, Reopening, RunHeader, RunQuery, Sleeper, Store, StoreResult,
 };
+use crate::clock::Timestamp;
 use crate::ids::RunId;
 
 /// A store in memory, with faults on request.
@@ -106,7 +107,8 @@ impl MemoryStore {
     /// Returns how many writes were made, so that a test can go through all of them: run
     /// once without faults, then once for every `k` in `0..store.writes()`.
     ///
-    /// Creating, appending, parking and the first close are writes; refused calls are not.
+    /// Creating, appending, committing, parking, reopening, deleting and the first close are writes;
+    /// refused calls are not, nor are sleeping and waking, which promise nothing.
     pub fn writes(&self) -> u64 {
         self.lock().writes
     }
@@ -261,9 +263,24 @@ impl Store for MemoryStore {
         if let Some(refusal) = inner.refusal() {
             return refusal.answer();
         }
-        match inner.table.accept(&append) {
+        let fits = append.changes.as_deref().map_or(Ok(()), Changes::check);
+        match fits.and_then(|()| inner.table.accept(&append)) {
             Ok(()) => self.write(&mut inner, Write::Append(append), ()),
             Err(error) => Box::pin(ready(Err(error))),
+        }
+    }
+
+    fn commit(&self, commit: Commit) -> BoxFuture<'_, StoreResult<Committed>> {
+        let mut inner = self.lock();
+        if let Some(refusal) = inner.refusal() {
+            return refusal.answer();
+        }
+        if let Err(error) = commit.changes.check() {
+            return Box::pin(ready(Err(error)));
+        }
+        match inner.table.refuses(&commit) {
+            Some(refusal) => self.after_held(&inner, Committed::Refused(refusal)),
+            None => self.write(&mut inner, Write::Commit(commit.changes), Committed::Done),
         }
     }
 
@@ -283,17 +300,94 @@ impl Store for MemoryStore {
         }
     }
 
-    fn claim(&self, run: RunId) -> BoxFuture<'_, StoreResult<Option<Claim>>> {
+    fn claim(&self, run: RunId, from: u64) -> BoxFuture<'_, StoreResult<Option<Claim>>> {
         let mut inner = self.lock();
         if let Some(refusal) = inner.refusal() {
             return refusal.answer();
         }
-        let claim = inner.table.claim(run);
+        if inner.table.is_asleep(run) {
+            // Not a write of the caller's: no fault is planned for it.
+            inner.record(Write::Wake(run));
+        }
+        let claim = inner.table.claim(run, from);
         self.after_held(&inner, claim)
+    }
+
+    fn put_to_sleep(
+        &self,
+        run: RunId,
+        epoch: Epoch,
+        wake_at: Option<Timestamp>,
+    ) -> BoxFuture<'_, StoreResult<Released>> {
+        let mut inner = self.lock();
+        if let Some(refusal) = inner.refusal() {
+            return refusal.answer();
+        }
+        match inner.table.accept_release(run, epoch) {
+            Ok(true) => {
+                inner.record(Write::Sleep(run, wake_at));
+                Box::pin(ready(Ok(Released::Asleep)))
+            }
+            Ok(false) => Box::pin(ready(Ok(Released::HasMail))),
+            Err(error) => Box::pin(ready(Err(error))),
+        }
+    }
+
+    fn revive(&self, reopening: Reopening) -> BoxFuture<'_, StoreResult<Epoch>> {
+        let mut inner = self.lock();
+        if let Some(refusal) = inner.refusal() {
+            return refusal.answer();
+        }
+        match inner.table.accept_reopen(&reopening) {
+            Ok(()) => {
+                let Reopening { run, frame, .. } = reopening;
+                let epoch = inner.table.next_epoch(run);
+                self.write(&mut inner, Write::Reopen(run, frame), epoch)
+            }
+            Err(error) => Box::pin(ready(Err(error))),
+        }
+    }
+
+    fn delete(&self, runs: Vec<RunId>) -> BoxFuture<'_, StoreResult<u64>> {
+        let mut inner = self.lock();
+        if let Some(refusal) = inner.refusal() {
+            return refusal.answer();
+        }
+        let runs = inner.table.deletable(runs);
+        let count = runs.len() as u64;
+        if count == 0 {
+            return Box::pin(ready(Ok(0)));
+        }
+        self.write(&mut inner, Write::Delete(runs), count)
     }
 
     fn unfinished(&self) -> BoxFuture<'_, StoreResult<Vec<RunHeader>>> {
         self.read(|table| table.unfinished())
+    }
+
+    fn asleep(
+        &self,
+        after: Option<Sleeper>,
+        limit: usize,
+    ) -> BoxFuture<'_, StoreResult<Vec<Sleeper>>> {
+        self.read(|table| table.asleep(after.as_ref(), limit))
+    }
+
+    fn mail(&self, run: RunId, from: u64) -> BoxFuture<'_, StoreResult<Vec<Mail>>> {
+        self.read(|table| table.mail(run, from))
+    }
+
+    fn note(&self, key: NoteKey) -> BoxFuture<'_, StoreResult<Option<Bytes>>> {
+        self.read(|table| table.note(&key))
+    }
+
+    fn notes(
+        &self,
+        prefix: NoteKey,
+        after: Option<NoteKey>,
+        limit: usize,
+    ) -> BoxFuture<'_, StoreResult<Vec<(NoteKey, Bytes)>>> {
+        self.read(|table| table.notes(&prefix, after.as_ref(), limit))
     }
 
     fn header(&self, run: RunId) -> BoxFuture<'_, StoreResult<Option<RunHeader>>> {

@@ -71,6 +71,12 @@ impl Inner {
         }
     }
 
+    /// Makes a write that promises nothing, so that nothing can go wrong with it.
+    pub(super) fn record(&mut self, write: Write) {
+        self.table.apply(&write);
+        self.log.push(write);
+    }
+
     /// Makes one write, or acts out the fault that is planned for it.
     pub(super) fn write(&mut self, write: Write) -> Result<(), Refusal> {
         let number = self.writes;

@@ -17,6 +17,7 @@ fn header(n: u8) -> RunHeader {
         key: None,
         input_digest: Digest::from_bytes([n; 16]),
         created_at: Timestamp::from_micros(u64::from(n)),
+        origin: None,
         state: RunState::Active,
     }
 }
@@ -25,6 +26,7 @@ fn new_run(n: u8) -> NewRun {
     NewRun {
         header: header(n),
         first: Bytes::from_static(b"first"),
+        rest: Vec::new(),
         durability: Durability::Synced,
     }
 }
@@ -36,6 +38,8 @@ fn append(n: u8, seq: u64, durability: Durability) -> Append {
         first_seq: seq,
         frames: vec![Bytes::from_static(b"next")],
         end: None,
+        taken: 0,
+        changes: None,
         durability,
     }
 }
@@ -163,7 +167,7 @@ fn held_acknowledgements_come_when_they_are_released() {
     let mut context = Context::from_waker(Waker::noop());
     assert!(first.as_mut().poll(&mut context).is_pending());
     let run = RunId::from_bytes([1; 16]);
-    assert!(poll_once(store.claim(run)).is_pending());
+    assert!(poll_once(store.claim(run, 0)).is_pending());
     store.release();
     assert!(matches!(
         first.as_mut().poll(&mut context),

@@ -2,20 +2,32 @@
 //!
 //! Owns the way of a record from the log to a segment, in batches: one atomic change of
 //! the database, synced, then shown to readers, then the files of the log go of which
-//! nothing is needed any more. It also prepares the log's next file. Commits never wait for
+//! nothing is needed any more. It also deletes runs, and prepares the log's next file. Commits never wait for
 //! it, unless it falls far behind. After the first error the store stops.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 use super::database::{Database, MAX_UNSYNCED, Write, corrupt, cost};
-use super::log;
-use super::plan::Plan;
-use super::segment::Archive;
+use super::erase::{self, Tombstones};
+use super::ledger::Batch;
+use super::log::{self, LogFile};
+use super::plan::{Plan, remove};
+use super::reads;
+use super::segment::{Archive, Tombstone};
 use super::shared::{Chore, Shared, Spare};
-use crate::store::StoreResult;
+use crate::id_map::IdMap;
+use crate::ids::RunId;
+use crate::store::{RunPosition, StoreResult};
+
+/// How many runs are deleted at once.
+const DELETED_AT_ONCE: usize = 32;
+
+/// How long to wait for a run that has ended to be let go of by whoever reads it.
+const LET_GO: Duration = Duration::from_millis(1);
 
 /// The archiver's own state.
 #[derive(Debug)]
@@ -24,17 +36,31 @@ pub(super) struct Archiver {
     /// The log's directory.
     directory: PathBuf,
     archive: Archive,
+    tombstones: Tombstones,
+    /// Runs that were deleted when their segments were not, and up to which commit.
+    unfinished: Vec<(RunPosition, u64)>,
     /// Bytes handed over since the last sync.
     unsynced: usize,
 }
 
 impl Archiver {
-    pub(super) fn new(shared: Arc<Shared>, archive: Archive) -> Self {
+    pub(super) fn new(
+        shared: Arc<Shared>,
+        archive: Archive,
+        deleted: &IdMap<RunId, Tombstone>,
+    ) -> Self {
         let directory = log::directory(&shared.directory);
+        let unfinished = deleted.iter().filter_map(|(run, tombstone)| {
+            let created_at = tombstone.segments_of?;
+            let run = *run;
+            Some((RunPosition { created_at, run }, tombstone.as_of))
+        });
         Self {
             shared,
             directory,
             archive,
+            tombstones: Tombstones::new(deleted),
+            unfinished: unfinished.collect(),
             unsynced: 0,
         }
     }
@@ -50,6 +76,8 @@ impl Archiver {
     }
 
     fn work(&mut self) -> StoreResult<()> {
+        // Before anything is archived: a run of the same id may have been created since.
+        self.remove_segments()?;
         loop {
             match self.shared.next_chore() {
                 Chore::Archive => self.archive()?,
@@ -57,6 +85,7 @@ impl Archiver {
                     let file = log::prepare(&self.directory)?;
                     self.shared.lock().spare = Spare::Ready(file);
                 }
+                Chore::Delete => self.delete()?,
                 Chore::Stop => return Ok(()),
             }
         }
@@ -68,30 +97,128 @@ impl Archiver {
         let (mut batch, log_file) = {
             let mut state = shared.lock();
             let state = &mut *state;
-            (state.ledger.take(&state.table), state.log_file.clone())
+            (state.ledger.take(&mut state.table), state.log_file.clone())
         };
-        // First the log: what the database knows of a commit must not outlive the commit,
-        // whose number would be given to another.
-        if shared.synced.load(Ordering::Acquire) < batch.as_of {
-            log_file.sync()?;
-            shared.synced.fetch_max(batch.as_of, Ordering::AcqRel);
-        }
-        let plan = Plan::new(&mut batch, &mut self.archive);
+        self.sync_log(&log_file, &batch)?;
         let guard = shared.database();
         let database = guard.as_ref().expect("it is taken away after this thread");
-        self.hand_over(database, plan.segments, plan.atomic)?;
-        self.sync(database)?;
+        let notes = batch.notes.iter();
+        let olds = notes.map(|note| reads::note(database, &note.key));
+        let olds = olds.collect::<StoreResult<Vec<_>>>()?;
+        let mut plan = Plan::new(&mut batch, &olds, &mut self.archive);
+        for letter in std::mem::take(&mut plan.taken) {
+            remove(&mut plan.atomic, &letter, database.pieces(&letter)?);
+        }
+        self.make(database, plan)?;
         drop(guard);
-        shared
-            .archived
-            .store(self.archive.number, Ordering::Release);
+        self.show(batch, &[])
+    }
+
+    /// Syncs the log up to where an archive knows it: what the database knows of a commit must
+    /// not outlive the commit, whose number would be given to another.
+    fn sync_log(&self, log_file: &LogFile, batch: &Batch) -> StoreResult<()> {
+        let synced = &self.shared.synced;
+        if synced.load(Ordering::Acquire) < batch.as_of {
+            log_file.sync()?;
+            synced.fetch_max(batch.as_of, Ordering::AcqRel);
+        }
+        Ok(())
+    }
+
+    /// Makes an archive, durably.
+    fn make(&mut self, database: &Database, mut plan: Plan) -> StoreResult<()> {
+        self.tombstones.forget(&mut self.archive, &mut plan.atomic);
+        plan.seal(&self.archive);
+        self.hand_over(database, plan.early, plan.atomic)?;
+        self.sync(database)?;
+        let archived = &self.shared.archived;
+        archived.store(self.archive.number, Ordering::Release);
+        Ok(())
+    }
+
+    /// Shows readers an archive that is on the disk, and lets files of the log go.
+    fn show(&mut self, batch: Batch, deleted: &[RunId]) -> StoreResult<()> {
         let gone = {
-            let mut state = shared.lock();
+            let mut state = self.shared.lock();
             let state = &mut *state;
+            state.table.departures += deleted.len() as u64;
+            for run in deleted {
+                state.table.deleting.remove(run);
+            }
             state.ledger.archived(batch, &mut state.table)
         };
-        shared.made_room();
+        self.shared.made_room();
         log::remove(&self.directory, &gone.files)
+    }
+
+    /// Deletes some of the runs that are to be deleted.
+    fn delete(&mut self) -> StoreResult<()> {
+        let shared = Arc::clone(&self.shared);
+        let runs = shared.next_deletions(DELETED_AT_ONCE);
+        // Those that have ended and are still in memory leave it first.
+        while shared.lock().any_is_leaving(&runs) {
+            self.archive()?;
+            std::thread::sleep(LET_GO);
+        }
+        if shared.lock().open().is_err() {
+            // It failed, or closes: nobody waits for an answer any more.
+            return Ok(());
+        }
+        let chosen = shared.lock().mark_deleting(runs);
+        let guard = shared.database();
+        let database = guard.as_ref().expect("it is taken away after this thread");
+        let mut found = Vec::new();
+        for run in &chosen {
+            let stored = reads::shelved(database, *run)?;
+            found.extend(stored.filter(|stored| stored.header.end().is_some()));
+        }
+        let ids: Vec<RunId> = found.iter().map(|stored| stored.header.run).collect();
+        if !found.is_empty() {
+            let (batch, log_file) = {
+                let mut state = shared.lock();
+                (state.ledger.take_notes_of(&ids), state.log_file.clone())
+            };
+            self.sync_log(&log_file, &batch)?;
+            let (plan, left) = erase::plan(
+                database,
+                &found,
+                &batch,
+                &mut self.archive,
+                &mut self.tombstones,
+            )?;
+            let left = left.into_iter().map(|position| (position, batch.as_of));
+            self.unfinished.extend(left);
+            self.make(database, plan)?;
+            self.show(batch, &chosen)?;
+            self.remove_segments()?;
+        } else {
+            shared.lock().unmark_deleting(&chosen);
+        }
+        drop(guard);
+        shared.deleted(ids.len() as u64);
+        Ok(())
+    }
+
+    /// Removes what is left of long journals that were deleted.
+    fn remove_segments(&mut self) -> StoreResult<()> {
+        if self.unfinished.is_empty() {
+            return Ok(());
+        }
+        let shared = Arc::clone(&self.shared);
+        let guard = shared.database();
+        let database = guard.as_ref().expect("it is taken away after this thread");
+        for (position, as_of) in std::mem::take(&mut self.unfinished) {
+            loop {
+                let (writes, is_last) = erase::next_segments(database, position, as_of)?;
+                let bytes = writes.iter().map(cost).sum();
+                self.apply(database, writes, bytes)?;
+                self.sync(database)?;
+                if is_last {
+                    break;
+                }
+            }
+        }
+        Ok(())
     }
 
     /// Hands writes to sled: `last` in one batch, `early` with it if there is room.

@@ -20,7 +20,7 @@ use bytes::Bytes;
 use super::bytes::{Malformed, Reader, put_bytes, put_encoded};
 use crate::codec;
 use crate::ids::RunId;
-use crate::store::{Parking, RunEnd, RunHeader};
+use crate::store::{NoteKey, Parking, RunEnd, RunHeader};
 
 /// A value of the store-wide chain.
 pub(super) type Chain = [u8; 32];
@@ -40,6 +40,11 @@ const ITEMS: usize = CONTENT + 8 + 8;
 const CREATED: u8 = 1;
 const APPENDED: u8 = 2;
 const PARKED: u8 = 3;
+const TAKEN: u8 = 4;
+const POSTED: u8 = 5;
+const NOTED: u8 = 6;
+const WOKEN: u8 = 7;
+const REVIVED: u8 = 8;
 
 static CHAIN: LazyLock<blake3::Hasher> =
     LazyLock::new(|| blake3::Hasher::new_derive_key("workflow-runtime 2026-11 store chain"));
@@ -67,6 +72,16 @@ pub(super) enum Item {
     },
     /// A run was parked or taken out of parking.
     Parked(RunId, Option<Parking>),
+    /// The letters to a run below this number were taken or dropped.
+    Taken(RunId, u64),
+    /// A run got a letter of this number.
+    Posted(RunId, u64, Bytes),
+    /// A note was written or removed.
+    Noted(NoteKey, Option<Bytes>),
+    /// A sleeping run was claimed.
+    Woken(RunId),
+    /// A failed run was taken up again with the frame of this number.
+    Revived(RunId, u64, Bytes),
 }
 
 /// A block in the making: one buffer, used again for every commit.
@@ -117,6 +132,46 @@ impl Draft {
         self.0.push(PARKED);
         self.0.extend_from_slice(run.as_bytes());
         put_encoded(&mut self.0, &parking);
+    }
+
+    pub(super) fn taken(&mut self, run: RunId, below: u64) {
+        self.0.push(TAKEN);
+        self.0.extend_from_slice(run.as_bytes());
+        self.0.extend_from_slice(&below.to_le_bytes());
+    }
+
+    pub(super) fn posted(&mut self, run: RunId, number: u64, body: &[u8]) {
+        self.numbered(POSTED, run, number, body);
+    }
+
+    pub(super) fn revived(&mut self, run: RunId, seq: u64, frame: &[u8]) {
+        self.numbered(REVIVED, run, seq, frame);
+    }
+
+    fn numbered(&mut self, kind: u8, run: RunId, number: u64, bytes: &[u8]) {
+        self.0.push(kind);
+        self.0.extend_from_slice(run.as_bytes());
+        self.0.extend_from_slice(&number.to_le_bytes());
+        put_bytes(&mut self.0, bytes);
+    }
+
+    pub(super) fn noted(&mut self, key: &NoteKey, value: Option<&Bytes>) {
+        self.0.push(NOTED);
+        put_bytes(&mut self.0, key.as_bytes());
+        self.0.push(u8::from(value.is_some()));
+        if let Some(value) = value {
+            put_bytes(&mut self.0, value);
+        }
+    }
+
+    pub(super) fn woken(&mut self, run: RunId) {
+        self.0.push(WOKEN);
+        self.0.extend_from_slice(run.as_bytes());
+    }
+
+    /// Says whether there is no item in it.
+    pub(super) fn is_empty(&self) -> bool {
+        self.0.len() == ITEMS
     }
 
     /// Finishes the block and returns its bytes and its chain value.
@@ -242,6 +297,27 @@ fn item(reader: &mut Reader<'_>) -> Result<Item, Malformed> {
             })
         }
         PARKED => Ok(Item::Parked(reader.run()?, decode(reader.bytes()?)?)),
+        TAKEN => Ok(Item::Taken(reader.run()?, reader.u64()?)),
+        POSTED => {
+            let (run, number) = (reader.run()?, reader.u64()?);
+            let body = Bytes::copy_from_slice(reader.bytes()?);
+            Ok(Item::Posted(run, number, body))
+        }
+        NOTED => {
+            let key = NoteKey::from_bytes(Bytes::copy_from_slice(reader.bytes()?));
+            let value = match reader.u8()? {
+                0 => None,
+                1 => Some(Bytes::copy_from_slice(reader.bytes()?)),
+                _ => return Err("a note in it is neither written nor removed"),
+            };
+            Ok(Item::Noted(key, value))
+        }
+        WOKEN => Ok(Item::Woken(reader.run()?)),
+        REVIVED => {
+            let (run, seq) = (reader.run()?, reader.u64()?);
+            let frame = Bytes::copy_from_slice(reader.bytes()?);
+            Ok(Item::Revived(run, seq, frame))
+        }
         _ => Err("it holds an item of unknown kind"),
     }
 }
@@ -266,6 +342,7 @@ mod tests {
             key: Some("order-1".into()),
             input_digest: Digest::from_bytes([3; 16]),
             created_at: Timestamp::from_micros(1_700_000_000_000_000),
+            origin: None,
             state: RunState::Active,
         }
     }
@@ -277,6 +354,10 @@ mod tests {
             report: "why".into(),
             detail: None,
         }
+    }
+
+    fn note() -> NoteKey {
+        NoteKey::new(7, &[b"name", b"\0"])
     }
 
     fn sealed() -> (Vec<u8>, Chain) {
@@ -292,6 +373,12 @@ mod tests {
         items.appended(RunId::from_bytes([1; 16]), 1, &frames, Some(end));
         items.parked(RunId::from_bytes([2; 16]), Some(&parking()));
         items.parked(RunId::from_bytes([2; 16]), None);
+        items.taken(RunId::from_bytes([3; 16]), 4);
+        items.posted(RunId::from_bytes([3; 16]), 5, b"letter");
+        items.noted(&note(), Some(&Bytes::from_static(b"value")));
+        items.noted(&note(), None);
+        items.woken(RunId::from_bytes([4; 16]));
+        items.revived(RunId::from_bytes([5; 16]), 6, b"again");
         let facts = Facts {
             archive: 3,
             synced: 4,
@@ -324,16 +411,25 @@ mod tests {
             Item::Parked(RunId::from_bytes([2; 16]), Some(parking()))
         );
         assert_eq!(items[3], Item::Parked(RunId::from_bytes([2; 16]), None));
+        let expected = [
+            Item::Taken(RunId::from_bytes([3; 16]), 4),
+            Item::Posted(RunId::from_bytes([3; 16]), 5, Bytes::from_static(b"letter")),
+            Item::Noted(note(), Some(Bytes::from_static(b"value"))),
+            Item::Noted(note(), None),
+            Item::Woken(RunId::from_bytes([4; 16])),
+            Item::Revived(RunId::from_bytes([5; 16]), 6, Bytes::from_static(b"again")),
+        ];
+        assert_eq!(items[4..], expected);
     }
 
     /// Format 1 for ever: a change here makes existing stores unreadable.
     #[test]
     fn the_bytes_of_a_block_are_frozen() {
         let (bytes, _) = sealed();
-        assert_eq!(bytes.len(), 275);
+        assert_eq!(bytes.len(), 430);
         assert_eq!(
             blake3::hash(&bytes).to_hex().as_str(),
-            "fe4571f58bfacb2dc425ea1df4db2d7289461e916eea226a9390c8662cb116e7"
+            "6246aa373fa2b971bcdc52f4d687cd949d14151d87649f70ada3e78f7bf544d6"
         );
     }
 

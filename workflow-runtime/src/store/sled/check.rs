@@ -1,15 +1,36 @@
 //! The store's examination of itself: what opening does not read.
 //!
-//! Owns the full walk over ended runs and segments. It costs as much as the store is large;
+//! Owns the full walk over what left memory: runs, sleepers, notes, segments. It costs as much as the store is large;
 //! opening never does it. Never writes.
 
-use super::database::{Database, corrupt};
-use super::reads;
-use super::shared::Shared;
-use crate::store::{RunPosition, RunQuery, StoreResult};
+use bytes::Bytes;
 
-/// Checks that every ended run can be found both ways and is whole, that none is missing,
-/// and that the segments of live runs are there.
+use super::bytes::Census;
+use super::database::{Database, corrupt};
+use super::keys::Key;
+use super::reads;
+use super::segment::{Archive, note_member, sleeper_member};
+use super::shared::Shared;
+use super::view::Snapshot;
+use crate::ids::RunId;
+use crate::store::{NoteKey, RunPosition, RunQuery, RunState, Sleeper, StoreResult};
+
+/// How often the walk is made again because an archive was made meanwhile. After that
+/// the counts are left out.
+const TRIES: usize = 3;
+
+/// What the walk found.
+#[derive(Debug, Default)]
+struct Found {
+    shelved: u64,
+    asleep: Census,
+    /// Headers of sleeping runs, as the census of their `w` entries would have them.
+    sleeping: Census,
+    notes: Census,
+}
+
+/// Checks that every run that left memory can be found both ways and is whole, that none is
+/// missing, nor a sleeper or a note, and that the segments of runs in memory are there.
 pub(super) fn check(shared: &Shared, database: &Database) -> StoreResult<()> {
     if database.has_blobs()? {
         return Err(corrupt(
@@ -17,25 +38,13 @@ pub(super) fn check(shared: &Shared, database: &Database) -> StoreResult<()> {
             "sled keeps pages in files of their own, which it never syncs",
         ));
     }
-    let before = reads::archive(database)?.ended;
-    let mut count = 0;
-    for found in reads::ended_runs(database, &RunQuery::default()) {
-        let ended = found?;
-        let run = ended.header.run;
-        if !reads::is_ended(database, run)? {
-            return Err(corrupt(format!("the entry of {run}"), "it is missing"));
+    for _ in 0..TRIES {
+        let before = reads::archive(database)?;
+        let found = walk(shared, database)?;
+        if reads::archive(database)? == before {
+            compare(&found, &before)?;
+            break;
         }
-        let at = ended.header.position();
-        reads::segment_frames(database, at, 0, ended.frames, usize::MAX)?;
-        count += 1;
-    }
-    let after = reads::archive(database)?.ended;
-    // Runs may have ended while this was counting.
-    if !(before..=after).contains(&count) {
-        return Err(corrupt(
-            "the headers".to_owned(),
-            &format!("{count} are there, but {after} runs have ended"),
-        ));
     }
     let live: Vec<(RunPosition, u64)> = {
         let state = shared.lock();
@@ -44,7 +53,69 @@ pub(super) fn check(shared: &Shared, database: &Database) -> StoreResult<()> {
             .collect()
     };
     for (at, archived) in live {
-        reads::segment_frames(database, at, 0, archived, usize::MAX)?;
+        let frames = reads::segment_frames(database, at, 0, archived, usize::MAX);
+        // It may have left memory and been deleted meanwhile.
+        if frames.is_err() && is_there(shared, database, at.run)? {
+            frames?;
+        }
+    }
+    Ok(())
+}
+
+fn is_there(shared: &Shared, database: &Database, run: RunId) -> StoreResult<bool> {
+    Ok(Snapshot::find(shared, database, run)?.is_some())
+}
+
+/// Reads everything that opening does not.
+fn walk(shared: &Shared, database: &Database) -> StoreResult<Found> {
+    let mut found = Found::default();
+    for stored in reads::shelf(database, &RunQuery::default()) {
+        let stored = stored?;
+        let run = stored.header.run;
+        found.shelved += 1;
+        if let RunState::Asleep { wake_at } = stored.header.state {
+            found.sleeping.add(sleeper_member(run, wake_at));
+        }
+        let at = stored.header.position();
+        let sound = match reads::pointer(database, run)? {
+            Some(_) => reads::segment_frames(database, at, 0, stored.frames, usize::MAX).map(drop),
+            None => Err(corrupt(format!("the entry of {run}"), "it is missing")),
+        };
+        // A run may be deleted, or come back into memory, while this reads it.
+        if let Err(error) = sound
+            && database.get(&Key::header(at))?.is_some()
+            && is_there(shared, database, run)?
+        {
+            return Err(error);
+        }
+    }
+    for sleeper in reads::sleepers(database, None) {
+        let Sleeper { wake_at, run, .. } = sleeper?;
+        found.asleep.add(sleeper_member(run, wake_at));
+    }
+    for note in reads::notes(database, &NoteKey::from_bytes(Bytes::new()), None) {
+        let (key, value) = note?;
+        found.notes.add(note_member(&key, &value));
+    }
+    Ok(found)
+}
+
+/// Compares what was found with what the archive counts.
+fn compare(found: &Found, archive: &Archive) -> StoreResult<()> {
+    let differ = |what: &str, found: u64, counted: u64| {
+        let detail = format!("{found} are there, but the archive counts {counted} others");
+        Err(corrupt(what.to_owned(), &detail))
+    };
+    if found.shelved != archive.shelved {
+        return differ("the headers", found.shelved, archive.shelved);
+    }
+    for census in [&found.asleep, &found.sleeping] {
+        if *census != archive.asleep {
+            return differ("the wake entries", census.count(), archive.asleep.count());
+        }
+    }
+    if found.notes != archive.notes {
+        return differ("the notes", found.notes.count(), archive.notes.count());
     }
     Ok(())
 }

@@ -2,8 +2,10 @@
 //!
 //! Owns group commit. It takes everything that is queued, writes one block, syncs once and
 //! tells everybody; while it syncs, the next group queues up. It also keeps the high-water
-//! mark, and lets go of everything at the end. It never waits for the database, except to
-//! ask whether the id of a new run is taken. After the first error it writes nothing more.
+//! mark, and lets go of everything at the end. It never waits for the database, except to ask
+//! for what a queued write depends on and memory does not know: whether the id of a new run is
+//! taken, what a guarded note says, whether the recipient of a letter sleeps. After the first
+//! error it writes nothing more.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -18,8 +20,10 @@ use super::files::{self, Lock, Mark, MarkFile};
 use super::group::Group;
 use super::log::{self, Log};
 use super::op::Op;
-use super::segment::Archive;
+use super::segment::{Archive, Tombstone};
 use super::shared::{Phase, Shared, Spare, Work};
+use crate::id_map::IdMap;
+use crate::ids::RunId;
 use crate::store::StoreResult;
 
 /// How often the high-water mark is written at most. What it cannot see is the loss of the
@@ -39,6 +43,8 @@ pub(super) struct Beginning {
     pub(super) commit: u64,
     pub(super) chain: Chain,
     pub(super) archive: Archive,
+    /// Deleted runs of which the log may still tell.
+    pub(super) deleted: IdMap<RunId, Tombstone>,
     pub(super) mark_file: MarkFile,
     pub(super) lock: Lock,
 }
@@ -65,7 +71,7 @@ pub(super) struct Committer {
 impl Committer {
     /// Starts the archiver, and prepares to commit.
     pub(super) fn new(shared: Arc<Shared>, beginning: Beginning) -> StoreResult<Self> {
-        let archiver = Archiver::new(Arc::clone(&shared), beginning.archive);
+        let archiver = Archiver::new(Arc::clone(&shared), beginning.archive, &beginning.deleted);
         let archiver = std::thread::Builder::new()
             .name("workflow-archiver".to_owned())
             .spawn(move || archiver.run())
@@ -183,9 +189,7 @@ impl Committer {
         let gathered = self.group.gather(&shared, ops);
         match gathered.and_then(|()| self.write()) {
             Ok(bytes) => {
-                if let Some(bytes) = bytes {
-                    self.publish(bytes);
-                }
+                self.publish(bytes);
                 self.group.tell();
                 Ok(())
             }
@@ -201,7 +205,7 @@ impl Committer {
     /// Writes the group's block, and returns how long it is. `None` if it needs none.
     fn write(&mut self) -> StoreResult<Option<usize>> {
         let synced = self.group.synced;
-        if self.group.changes.is_empty() {
+        if self.group.draft.is_empty() {
             if synced {
                 self.sync()?;
             }
@@ -231,27 +235,30 @@ impl Committer {
         Ok(Some(bytes))
     }
 
-    /// Makes a durable commit visible.
-    fn publish(&mut self, bytes: usize) {
+    /// Makes a durable commit visible. Without bytes no block was needed for it.
+    fn publish(&mut self, bytes: Option<usize>) {
+        let pinned = self.group.judge.unpin();
+        if bytes.is_none() && self.group.changes.is_empty() && pinned.is_empty() {
+            return;
+        }
         let mut guard = self.shared.lock();
         let state = &mut *guard;
-        let ledger = &mut state.ledger;
-        if ledger.enter_block(self.commit, self.log.first(), bytes) {
+        let (table, ledger) = (&mut state.table, &mut state.ledger);
+        if let Some(bytes) = bytes
+            && ledger.enter_block(self.commit, self.log.first(), bytes)
+        {
             state.log_file = self.log.file().clone();
         }
         for change in self.group.changes.drain(..) {
-            let bytes = change.bytes();
-            let Some((live, things)) = change.apply(&mut state.table, self.commit) else {
-                continue;
-            };
-            ledger.count(live.header.run, things);
-            if live.due {
-                ledger.grew(bytes);
-            } else if live.wants_archiving() {
-                ledger.enqueue(live);
+            change.apply(table, ledger, self.commit);
+        }
+        for run in pinned {
+            if let Some(live) = table.runs.get_mut(&run) {
+                live.pins -= 1;
+                ledger.look_at(live, 0);
             }
         }
-        ledger.sweep(&mut state.table);
+        ledger.sweep(table);
         if self.blocks_in_file == SPARE_AFTER && matches!(state.spare, Spare::None) {
             state.spare = Spare::Wanted;
         }

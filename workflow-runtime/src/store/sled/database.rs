@@ -26,6 +26,13 @@ pub(super) const MAX_UNSYNCED: usize = 512 * 1024;
 /// What removing an entry counts for against [`MAX_UNSYNCED`]: sled rewrites the page.
 const REMOVAL_COST: usize = 1024;
 
+/// After how many changes of a batch another round of giving memory back is due: sled makes two or three
+/// old copies of pages for each, and a round frees up to 512 of them.
+const CHANGES_PER_ROUND: usize = 128;
+
+/// Rounds after every batch, however small: what a batch leaves is free two rounds later.
+const LEAST_ROUNDS: usize = 3;
+
 /// One change of one key: a new value, or none.
 pub(super) type Write = (Vec<u8>, Option<Vec<u8>>);
 
@@ -125,6 +132,39 @@ impl Database {
         Ok(Some(record.into()))
     }
 
+    /// Returns how many pieces a record says to have; 0 if it is not there.
+    pub(super) fn pieces(&self, key: &Key) -> StoreResult<u16> {
+        let first = self.call(&describe(key.as_bytes()), || self.sled.get(key.piece(0)))?;
+        let count = first.as_ref().and_then(|first| keys::first_piece(first));
+        Ok(count.map_or(0, |(count, _)| count))
+    }
+
+    /// Returns at most `limit` keys of pieces that begin with `prefix`.
+    pub(super) fn keys(&self, prefix: &[u8], limit: usize) -> StoreResult<Vec<Vec<u8>>> {
+        let mut found = Vec::new();
+        let mut iter = self.sled.scan_prefix(prefix).keys();
+        while found.len() < limit {
+            let next = self.call(&describe(prefix), || iter.next().transpose())?;
+            let Some(key) = next else {
+                break;
+            };
+            found.push(key.to_vec());
+        }
+        Ok(found)
+    }
+
+    /// Scans the records whose names begin with `prefix` and are before `end`, backwards.
+    pub(super) fn scan_back(&self, prefix: &[u8], end: &[u8]) -> Scan<'_> {
+        Scan {
+            database: self,
+            iter: self.sled.range(prefix.to_vec()..end.to_vec()),
+            prefix: prefix.to_vec(),
+            ahead: None,
+            backwards: true,
+            done: false,
+        }
+    }
+
     /// Scans the records whose names begin with `prefix`, from `start` on.
     pub(super) fn scan(&self, prefix: &[u8], start: &[u8]) -> Scan<'_> {
         Scan {
@@ -132,6 +172,7 @@ impl Database {
             iter: self.sled.range(start.to_vec()..),
             prefix: prefix.to_vec(),
             ahead: None,
+            backwards: false,
             done: false,
         }
     }
@@ -157,6 +198,7 @@ impl Database {
                 (key, None) => self.call("committing", || self.sled.remove(key).map(drop)),
             };
         }
+        let changes = writes.len();
         let mut batch = sled::Batch::default();
         for (key, value) in writes {
             match value {
@@ -164,7 +206,9 @@ impl Database {
                 None => batch.remove(key),
             }
         }
-        self.call("committing", || self.sled.apply_batch(batch))
+        self.call("committing", || self.sled.apply_batch(batch))?;
+        give_back_memory(changes);
+        Ok(())
     }
 
     /// Hands everything to the operating system.
@@ -210,6 +254,17 @@ impl Database {
     }
 }
 
+/// Has sled free the pages that it replaced.
+///
+/// It does so by itself only after every 128 calls, a limited number each time. A batch is one call
+/// that replaces hundreds of pages, so without this what it replaces piles up: some KiB for every run
+/// that falls asleep.
+fn give_back_memory(changes: usize) {
+    for _ in 0..LEAST_ROUNDS + changes / CHANGES_PER_ROUND {
+        sled::pin().flush();
+    }
+}
+
 /// Returns what a change weighs against [`MAX_UNSYNCED`].
 pub(super) fn cost(write: &Write) -> usize {
     let (key, value) = write;
@@ -224,6 +279,7 @@ pub(super) struct Scan<'a> {
     iter: sled::Iter,
     prefix: Vec<u8>,
     ahead: Option<(sled::IVec, sled::IVec)>,
+    backwards: bool,
     done: bool,
 }
 
@@ -232,9 +288,12 @@ impl Scan<'_> {
         if let Some(entry) = self.ahead.take() {
             return Ok(Some(entry));
         }
-        let iter = &mut self.iter;
+        let (iter, backwards) = (&mut self.iter, self.backwards);
         let place = describe(&self.prefix);
-        let next = self.database.call(&place, || iter.next().transpose())?;
+        let next = self.database.call(&place, || match backwards {
+            true => iter.next_back().transpose(),
+            false => iter.next().transpose(),
+        })?;
         Ok(next.filter(|(key, _)| key.starts_with(&self.prefix)))
     }
 
@@ -244,42 +303,47 @@ impl Scan<'_> {
         };
         let (name, first) = keys::split_piece(&key)
             .ok_or_else(|| corrupt(describe(&key), "the key is too short"))?;
-        let count = match first {
-            0 => keys::first_piece(&value).map(|(count, _)| count),
-            _ => None,
-        };
-        let mut record = Vec::new();
-        record.extend_from_slice(value.get(2..).unwrap_or_default());
-        let mut pieces = vec![first];
+        let mut pieces = vec![(first, value)];
         while let Some((next, value)) = self.entry()? {
             match keys::split_piece(&next) {
-                Some((other, number)) if other == name => {
-                    // Pieces past the count are left over from a longer record.
-                    if count.is_some_and(|count| number < count) {
-                        record.extend_from_slice(&value);
-                    }
-                    pieces.push(number);
-                }
+                Some((other, number)) if other == name => pieces.push((number, value)),
                 _ => {
                     self.ahead = Some((next, value));
                     break;
                 }
             }
         }
+        if self.backwards {
+            pieces.reverse();
+        }
         let name = name.to_vec();
-        let whole = count.filter(|count| {
-            let expected = 0..*count;
-            pieces.len() >= usize::from(*count) && expected.zip(&pieces).all(|(a, b)| a == *b)
-        });
-        Ok(Some(match whole {
-            Some(pieces) => Scanned::Whole {
+        Ok(Some(match join(&pieces) {
+            Some((record, pieces)) => Scanned::Whole {
                 name,
-                record: record.into(),
+                record,
                 pieces,
             },
             None => Scanned::Broken { name },
         }))
     }
+}
+
+/// Puts the pieces of a record together, and returns how many it has. Pieces past the count
+/// are left over from a longer record.
+fn join(pieces: &[(u16, sled::IVec)]) -> Option<(Bytes, u16)> {
+    let (0, first) = pieces.first()? else {
+        return None;
+    };
+    let (count, head) = keys::first_piece(first)?;
+    let mut record = head.to_vec();
+    for number in 1..count {
+        let (found, piece) = pieces.get(usize::from(number))?;
+        if *found != number {
+            return None;
+        }
+        record.extend_from_slice(piece);
+    }
+    Some((record.into(), count))
 }
 
 impl Iterator for Scan<'_> {
@@ -345,6 +409,14 @@ pub(super) fn describe(name: &[u8]) -> String {
         },
         Some(&keys::RUN) => format!("the entry of {}", run().unwrap_or_default()),
         Some(&keys::LIVE) => format!("the live entry of {}", run().unwrap_or_default()),
+        Some(&keys::MAIL) => "a letter".to_owned(),
+        Some(&keys::WAKE) => match keys::wake_of(name) {
+            Some((_, run)) => format!("the wake entry of {run}"),
+            None => "the wake entries".to_owned(),
+        },
+        // Its key may be somebody's secret.
+        Some(&keys::NOTE) => "a note".to_owned(),
+        Some(&keys::DELETED) => format!("the tombstone of {}", run().unwrap_or_default()),
         _ => format!("an unknown key {name:02x?}"),
     }
 }

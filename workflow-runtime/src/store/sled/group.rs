@@ -1,19 +1,17 @@
 //! One group in the making: from what was queued to items, changes and answers.
 //!
-//! Owns what a group commit is about. Never writes and never waits; it asks the database
-//! only whether an id is taken.
-
-use std::collections::hash_map::Entry;
+//! Owns what a group commit is about. Never writes and never waits.
 
 use super::block::Draft;
+use super::change::Change;
+use super::judge::{Judge, Recipient};
 use super::op::{Op, Reply};
-use super::reads;
 use super::shared::Shared;
-use super::table::{Live, Table};
-use crate::id_map::IdMap;
+use crate::clock::Timestamp;
 use crate::ids::RunId;
 use crate::store::{
-    Append, Creation, Durability, Epoch, NewRun, RunHeader, RunState, StoreError, StoreResult,
+    Append, Changes, Commit, Committed, Creation, Durability, Epoch, Letter, NewRun, NoteChange,
+    Refusal, Released, Reopening, RunState, StoreError, StoreResult,
 };
 
 /// How many bytes of a block's buffer are kept for the next one.
@@ -24,6 +22,9 @@ const KEPT_BUFFER: usize = 4 * 1024 * 1024;
 enum Answer {
     Done(Reply<()>),
     Creation(Reply<Creation>, Creation),
+    Committed(Reply<Committed>, Committed),
+    Released(Reply<Released>, StoreResult<Released>),
+    Revived(Reply<Epoch>, StoreResult<Epoch>),
 }
 
 /// One commit in the making; its buffers are used again for the next.
@@ -32,16 +33,8 @@ pub(super) struct Group {
     pub(super) draft: Draft,
     pub(super) changes: Vec<Change>,
     pub(super) synced: bool,
+    pub(super) judge: Judge,
     answers: Vec<Answer>,
-    created: IdMap<RunId, RunHeader>,
-}
-
-/// A change of the table, made visible once the commit is durable.
-#[derive(Debug)]
-pub(super) enum Change {
-    Created(RunHeader, bytes::Bytes),
-    Appended(Append),
-    Parked(RunId, RunState),
 }
 
 impl Group {
@@ -49,60 +42,241 @@ impl Group {
     pub(super) fn gather(&mut self, shared: &Shared, ops: &mut Vec<Op>) -> StoreResult<()> {
         self.draft.clear(KEPT_BUFFER);
         self.changes.clear();
-        self.created.clear();
+        self.judge.clear();
         self.synced = false;
         let mut failed = None;
         for op in ops.drain(..) {
             self.synced |= op.durability() == Durability::Synced;
-            match op {
-                Op::Create(run, reply) => match self.create(shared, run) {
-                    Ok(creation) => self.answers.push(Answer::Creation(reply, creation)),
-                    Err(error) => {
-                        // The group fails as a whole, and this call with it.
-                        let _ = reply.send(Err(error.clone()));
-                        failed.get_or_insert(error);
-                    }
-                },
-                Op::Append(append, reply) => {
-                    self.draft
-                        .appended(append.run, append.first_seq, &append.frames, append.end);
-                    self.changes.push(Change::Appended(append));
-                    self.answers.push(Answer::Done(reply));
-                }
-                Op::Park(run, parking, reply) => {
-                    self.draft.parked(run, parking.as_ref());
-                    let state = parking.map_or(RunState::Active, RunState::Parked);
-                    self.changes.push(Change::Parked(run, state));
-                    self.answers.push(Answer::Done(reply));
-                }
-                Op::Barrier(reply) => self.answers.push(Answer::Done(reply)),
+            if let Err(error) = self.add(shared, op) {
+                // The group fails as a whole, and this call with it.
+                failed.get_or_insert(error);
             }
         }
         failed.map_or(Ok(()), Err)
     }
 
+    /// Adds one thing that was asked for. An error stops the store.
+    fn add(&mut self, shared: &Shared, op: Op) -> StoreResult<()> {
+        match op {
+            Op::Append(append, reply) => {
+                let outcome = self.append(shared, append);
+                self.answers.push(Answer::Done(reply));
+                outcome
+            }
+            Op::Create(run, reply) => {
+                let creation = self.create(shared, run);
+                self.answer(reply, creation, Answer::Creation)
+            }
+            Op::Commit(commit, reply) => {
+                let committed = self.commit(shared, commit);
+                self.answer(reply, committed, Answer::Committed)
+            }
+            Op::Park(run, parking, reply) => {
+                self.draft.parked(run, parking.as_ref());
+                let state = parking.map_or(RunState::Active, RunState::Parked);
+                self.changes.push(Change::Parked(run, state));
+                self.answers.push(Answer::Done(reply));
+                Ok(())
+            }
+            Op::Sleep(run, epoch, wake_at, reply) => {
+                let released = self.release(shared, run, epoch, wake_at);
+                self.answers.push(Answer::Released(reply, released));
+                Ok(())
+            }
+            Op::Claim(run, reply) => {
+                self.wake(shared, run);
+                self.answers.push(Answer::Done(reply));
+                Ok(())
+            }
+            Op::Revive(reopening, reply) => {
+                let revived = self.revive(shared, reopening);
+                self.answer(reply, revived, Answer::Revived)
+            }
+            Op::Barrier(reply) => {
+                self.answers.push(Answer::Done(reply));
+                Ok(())
+            }
+        }
+    }
+
+    /// Keeps an answer for later, or sends the error that stops the store.
+    fn answer<T, A>(
+        &mut self,
+        reply: Reply<T>,
+        outcome: StoreResult<A>,
+        answer: impl FnOnce(Reply<T>, A) -> Answer,
+    ) -> StoreResult<()> {
+        match outcome {
+            Ok(outcome) => {
+                self.answers.push(answer(reply, outcome));
+                Ok(())
+            }
+            Err(error) => {
+                let _ = reply.send(Err(error.clone()));
+                Err(error)
+            }
+        }
+    }
+
+    fn append(&mut self, shared: &Shared, mut append: Append) -> StoreResult<()> {
+        let run = append.run;
+        self.draft
+            .appended(run, append.first_seq, &append.frames, append.end);
+        if append.taken > 0 {
+            append.taken = self.judge.take(shared, run, append.taken);
+            self.draft.taken(run, append.taken);
+        }
+        if let Some(end) = append.end {
+            self.judge.end(run, end);
+        }
+        let changes = append.changes.take();
+        self.changes.push(Change::Appended(append));
+        match changes {
+            Some(changes) => self.change(shared, *changes),
+            None => Ok(()),
+        }
+    }
+
+    /// Makes changes as far as they fit.
+    fn change(&mut self, shared: &Shared, changes: Changes) -> StoreResult<()> {
+        for run in changes.create {
+            self.create(shared, run)?;
+        }
+        for letter in changes.post {
+            if self.judge.recipient(shared, letter.to)? == Recipient::Takes {
+                self.post(letter);
+            }
+        }
+        for note in changes.notes {
+            self.note(note);
+        }
+        Ok(())
+    }
+
     /// Adds a creation, unless the id is taken: in memory, in this group, or long ago.
     fn create(&mut self, shared: &Shared, run: NewRun) -> StoreResult<Creation> {
         let id = run.header.run;
-        let exists = |header: RunHeader| Ok(Creation::Exists(Box::new(header)));
-        if let Some(live) = shared.lock().table.runs.get(&id) {
-            return exists(live.header.clone());
+        if let Some(header) = self.judge.existing(shared, id)? {
+            return Ok(Creation::Exists(Box::new(header)));
         }
-        let guard = shared.database();
-        let database = guard.as_ref().expect("only the committer takes it away");
-        if let Some(ended) = reads::ended_run(database, id)? {
-            return exists(ended.header);
-        }
-        drop(guard);
-        match self.created.entry(id) {
-            Entry::Occupied(taken) => return exists(taken.get().clone()),
-            Entry::Vacant(free) => {
-                free.insert(run.header.clone());
-            }
-        }
+        self.judge.create(&run.header);
         self.draft.created(&run.header, &run.first);
         self.changes.push(Change::Created(run.header, run.first));
+        if !run.rest.is_empty() {
+            self.draft.appended(id, 1, &run.rest, None);
+            self.changes.push(Change::Appended(Append {
+                run: id,
+                epoch: Epoch::FIRST,
+                first_seq: 1,
+                frames: run.rest,
+                end: None,
+                taken: 0,
+                changes: None,
+                durability: run.durability,
+            }));
+        }
         Ok(Creation::Created(Epoch::FIRST))
+    }
+
+    fn post(&mut self, letter: Letter) {
+        let Letter { to, body } = letter;
+        let number = self.judge.number(to);
+        self.draft.posted(to, number, &body);
+        self.changes.push(Change::Posted(to, number, body));
+    }
+
+    fn note(&mut self, note: NoteChange) {
+        let NoteChange { key, value } = note;
+        self.draft.noted(&key, value.as_ref());
+        self.judge.change_note(key.clone(), value.clone());
+        self.changes.push(Change::Noted(key, value));
+    }
+
+    fn commit(&mut self, shared: &Shared, commit: Commit) -> StoreResult<Committed> {
+        if let Some(refusal) = self.refuses(shared, &commit)? {
+            return Ok(Committed::Refused(refusal));
+        }
+        self.change(shared, commit.changes)?;
+        Ok(Committed::Done)
+    }
+
+    /// Says what keeps a commit from being made.
+    fn refuses(&mut self, shared: &Shared, commit: &Commit) -> StoreResult<Option<Refusal>> {
+        for (guard, wanted) in commit.guards.iter().enumerate() {
+            let found = self.judge.note(shared, &wanted.key)?;
+            if found != wanted.expected {
+                return Ok(Some(Refusal::Note { guard, found }));
+            }
+        }
+        let create = &commit.changes.create;
+        for (index, new) in create.iter().enumerate() {
+            let run = new.header.run;
+            let twice = create[..index].iter().find(|other| other.header.run == run);
+            let existing = match twice {
+                Some(other) => Some(other.header.clone()),
+                None => self.judge.existing(shared, run)?,
+            };
+            if let Some(header) = existing {
+                return Ok(Some(Refusal::Exists(Box::new(header))));
+            }
+        }
+        for letter in &commit.changes.post {
+            if create.iter().any(|new| new.header.run == letter.to) {
+                continue;
+            }
+            match self.judge.recipient(shared, letter.to)? {
+                Recipient::Takes => {}
+                Recipient::Ended => return Ok(Some(Refusal::Ended(letter.to))),
+                Recipient::Unknown => return Ok(Some(Refusal::Unknown(letter.to))),
+            }
+        }
+        Ok(None)
+    }
+
+    /// Lets a run sleep, unless letters wait for it or it has another owner by now.
+    fn release(
+        &mut self,
+        shared: &Shared,
+        run: RunId,
+        epoch: Epoch,
+        wake_at: Option<Timestamp>,
+    ) -> StoreResult<Released> {
+        let has_mail = self.judge.has_mail(shared, run);
+        let mut state = shared.lock();
+        let unowned = state.table.next_epoch();
+        let live = state.table.runs.get_mut(&run);
+        let live = live.ok_or(StoreError::UnknownRun { run })?;
+        live.releasing = false;
+        if live.epoch != epoch {
+            return Err(StoreError::StaleEpoch { run });
+        }
+        if has_mail {
+            return Ok(Released::HasMail);
+        }
+        live.epoch = unowned;
+        self.changes.push(Change::Slept(run, wake_at));
+        Ok(Released::Asleep)
+    }
+
+    /// Wakes a run that was claimed, if it slept.
+    fn wake(&mut self, shared: &Shared, run: RunId) {
+        self.judge.pinned(run);
+        let sleeps = shared.lock().table.sleeping.contains(&run);
+        if sleeps {
+            self.draft.woken(run);
+            self.changes.push(Change::Woken(run));
+        }
+    }
+
+    fn revive(&mut self, shared: &Shared, reopening: Reopening) -> StoreResult<StoreResult<Epoch>> {
+        let epoch = match self.judge.revive(shared, &reopening)? {
+            Ok(epoch) => epoch,
+            Err(refused) => return Ok(Err(refused)),
+        };
+        self.draft
+            .revived(reopening.run, reopening.seq, &reopening.frame);
+        self.changes.push(Change::Revived(reopening, epoch));
+        Ok(Ok(epoch))
     }
 
     /// Tells everybody in the group that it is durable.
@@ -120,54 +294,15 @@ impl Group {
     }
 }
 
-impl Change {
-    /// Returns how many bytes of frames it brings.
-    pub(super) fn bytes(&self) -> usize {
-        match self {
-            Self::Created(_, first) => first.len(),
-            Self::Appended(append) => append.frames.iter().map(bytes::Bytes::len).sum(),
-            Self::Parked(..) => 0,
-        }
-    }
-
-    /// Applies the change. Returns the run and how many frames and parkings it got.
-    pub(super) fn apply(self, table: &mut Table, commit: u64) -> Option<(&mut Live, usize)> {
-        match self {
-            Self::Created(header, first) => {
-                let run = header.run;
-                let mut live = Live::new(header);
-                live.next_seq = 1;
-                live.push(first, commit);
-                table.insert(live);
-                Some((table.runs.get_mut(&run)?, 1))
-            }
-            Self::Appended(append) => {
-                let live = table.runs.get_mut(&append.run)?;
-                let frames = append.frames.len();
-                for frame in append.frames {
-                    live.push(frame, commit);
-                }
-                if let Some(end) = append.end {
-                    live.header.state = RunState::Ended(end);
-                }
-                Some((live, frames))
-            }
-            Self::Parked(run, state) => {
-                let live = table.runs.get_mut(&run)?;
-                live.header.state = state;
-                live.parked_in.push(commit);
-                Some((live, 1))
-            }
-        }
-    }
-}
-
 impl Answer {
     fn send(self) {
         // Whoever dropped the future does not want to know.
         let _ = match self {
             Self::Done(reply) => reply.send(Ok(())).is_err(),
             Self::Creation(reply, creation) => reply.send(Ok(creation)).is_err(),
+            Self::Committed(reply, committed) => reply.send(Ok(committed)).is_err(),
+            Self::Released(reply, released) => reply.send(released).is_err(),
+            Self::Revived(reply, epoch) => reply.send(epoch).is_err(),
         };
     }
 
@@ -175,6 +310,9 @@ impl Answer {
         let _ = match self {
             Self::Done(reply) => reply.send(Err(error)).is_err(),
             Self::Creation(reply, _) => reply.send(Err(error)).is_err(),
+            Self::Committed(reply, _) => reply.send(Err(error)).is_err(),
+            Self::Released(reply, _) => reply.send(Err(error)).is_err(),
+            Self::Revived(reply, _) => reply.send(Err(error)).is_err(),
         };
     }
 }

@@ -5,7 +5,7 @@
 
 use crate::clock::Timestamp;
 use crate::ids::RunId;
-use crate::store::RunPosition;
+use crate::store::{NoteKey, RunPosition};
 
 /// What the newest archive left: one record.
 pub(super) const ARCHIVE: u8 = b'a';
@@ -13,16 +13,31 @@ pub(super) const ARCHIVE: u8 = b'a';
 /// that runs of one age lie together: archiving under random ids alone would touch a cold
 /// page for every run.
 pub(super) const SEGMENT: u8 = b's';
-/// Headers of ended runs, newest first: inverted time, inverted run.
+/// Headers of runs that left memory, newest first: inverted time, inverted run.
 pub(super) const HEADER: u8 = b'h';
-/// Ended runs by id: run.
+/// Runs that left memory, by id: run.
 pub(super) const RUN: u8 = b'r';
-/// Unfinished runs that have segments: run.
+/// Runs in memory that have something in the database: run.
 pub(super) const LIVE: u8 = b'l';
+/// Letters that wait for a run in memory: run, number.
+pub(super) const MAIL: u8 = b'm';
+/// Sleeping runs in the order in which they are to be woken: whether there is no time, time, run.
+pub(super) const WAKE: u8 = b'w';
+/// Notes, by their keys.
+pub(super) const NOTE: u8 = b'n';
+/// Deleted runs of which the log may still tell: run.
+pub(super) const DELETED: u8 = b'x';
 
 /// The most bytes a value has. Pages hold up to some 27 entries before sled splits them and
 /// spill into files that sled never syncs from 256 KiB on: 27 × 4 KiB stays well below.
 pub(super) const MAX_VALUE: usize = 4_000;
+
+/// What the name of a note ends with: it sorts before anything that could follow, so that the
+/// pieces of a note lie together although its key may be the beginning of another's.
+const NOTE_END: [u8; 2] = [0, 0];
+
+/// What follows a zero byte inside a note's key.
+const ZERO_FOLLOWS: u8 = 0xff;
 
 /// Bytes of the piece number at the end of every key.
 const PIECE_LEN: usize = 2;
@@ -76,6 +91,44 @@ impl Key {
         Self::new(LIVE, &[run.as_bytes()])
     }
 
+    pub(super) fn letter(run: RunId, number: u64) -> Self {
+        Self::new(MAIL, &[run.as_bytes(), &number.to_be_bytes()])
+    }
+
+    /// What the keys of all letters to a run begin with.
+    pub(super) fn letters(run: RunId) -> Vec<u8> {
+        Self::new(MAIL, &[run.as_bytes()]).0
+    }
+
+    pub(super) fn wake(wake_at: Option<Timestamp>, run: RunId) -> Self {
+        let time = wake_at.unwrap_or_default().as_micros().to_be_bytes();
+        let timeless = [u8::from(wake_at.is_none())];
+        Self::new(WAKE, &[&timeless, &time, run.as_bytes()])
+    }
+
+    pub(super) fn note(key: &NoteKey) -> Self {
+        let mut name = Self::notes(key);
+        name.extend_from_slice(&NOTE_END);
+        Self(name)
+    }
+
+    /// What the keys of all notes begin with whose own keys begin with this one.
+    pub(super) fn notes(prefix: &NoteKey) -> Vec<u8> {
+        let mut name = Vec::with_capacity(1 + prefix.as_bytes().len() + 8);
+        name.push(NOTE);
+        for byte in prefix.as_bytes() {
+            name.push(*byte);
+            if *byte == 0 {
+                name.push(ZERO_FOLLOWS);
+            }
+        }
+        name
+    }
+
+    pub(super) fn deleted(run: RunId) -> Self {
+        Self::new(DELETED, &[run.as_bytes()])
+    }
+
     /// Returns the full key of one piece.
     pub(super) fn piece(&self, number: u16) -> Vec<u8> {
         let mut key = Vec::with_capacity(self.0.len() + PIECE_LEN);
@@ -95,7 +148,7 @@ pub(super) fn split_piece(key: &[u8]) -> Option<(&[u8], u16)> {
     Some((name, u16::from_be_bytes(*piece)))
 }
 
-/// Reads the run of a `r` or `l` key without its piece number.
+/// Reads the run of a `r`, `l` or `x` key without its piece number.
 pub(super) fn run_of(name: &[u8]) -> Option<RunId> {
     Some(RunId::from_bytes(name.get(1..)?.try_into().ok()?))
 }
@@ -106,6 +159,29 @@ pub(super) fn segment_of(name: &[u8]) -> Option<(RunId, u64)> {
     let (run, seq) = rest.get(8..)?.split_at_checked(16)?;
     let run = RunId::from_bytes(run.try_into().ok()?);
     Some((run, u64::from_be_bytes(seq.try_into().ok()?)))
+}
+
+/// Reads the time and the run of a wake key without its piece number.
+pub(super) fn wake_of(name: &[u8]) -> Option<(Option<Timestamp>, RunId)> {
+    let (timeless, rest) = name.strip_prefix(&[WAKE])?.split_first()?;
+    let (time, run) = rest.split_at_checked(8)?;
+    let time = Timestamp::from_micros(u64::from_be_bytes(time.try_into().ok()?));
+    let run = RunId::from_bytes(run.try_into().ok()?);
+    Some(((*timeless == 0).then_some(time), run))
+}
+
+/// Reads the key of a note from the name of its record.
+pub(super) fn note_of(name: &[u8]) -> Option<NoteKey> {
+    let mut rest = name.strip_prefix(&[NOTE])?.strip_suffix(&NOTE_END)?;
+    let mut key = Vec::with_capacity(rest.len());
+    while let Some((byte, behind)) = rest.split_first() {
+        rest = behind;
+        key.push(*byte);
+        if *byte == 0 {
+            rest = rest.strip_prefix(&[ZERO_FOLLOWS])?;
+        }
+    }
+    Some(NoteKey::from_bytes(key.into()))
 }
 
 /// Reads the place of a header key without its piece number.
@@ -120,12 +196,18 @@ pub(super) fn position_of(name: &[u8]) -> Option<RunPosition> {
     })
 }
 
+/// Returns how many pieces a record has.
+pub(super) fn pieces_of(record: impl AsRef<[u8]>) -> u16 {
+    let rest = record.as_ref().len().saturating_sub(MAX_VALUE - COUNT_LEN);
+    let count = 1 + rest.div_ceil(MAX_VALUE);
+    u16::try_from(count).expect("callers refuse records above MAX_RECORD")
+}
+
 /// Cuts a record into pieces. The first one says how many there are.
 pub(super) fn cut(record: &[u8]) -> Vec<Vec<u8>> {
     let head = record.len().min(MAX_VALUE - COUNT_LEN);
     let (head, rest) = record.split_at(head);
-    let count = 1 + rest.len().div_ceil(MAX_VALUE);
-    let count = u16::try_from(count).expect("callers refuse records above MAX_RECORD");
+    let count = pieces_of(record);
     let mut first = Vec::with_capacity(COUNT_LEN + head.len());
     first.extend_from_slice(&count.to_be_bytes());
     first.extend_from_slice(head);
@@ -181,6 +263,52 @@ mod tests {
         assert_eq!(split_piece(&full), Some((&[ARCHIVE][..], 0)));
         assert_eq!(run_of(Key::live(run).as_bytes()), Some(run));
         assert_eq!(position_of(Key::header(place).as_bytes()), Some(place));
+    }
+
+    #[test]
+    fn sleepers_sort_by_time_and_those_without_one_come_last() {
+        let run = |n| RunId::from_bytes([n; 16]);
+        let at = |time| Some(Timestamp::from_micros(time));
+        let places = [
+            (at(0), run(9)),
+            (at(5), run(1)),
+            (at(5), run(2)),
+            (at(u64::MAX), run(0)),
+            (None, run(0)),
+            (None, run(3)),
+        ];
+        let keys = places.map(|(time, run)| Key::wake(time, run));
+        assert!(keys.is_sorted_by_key(Key::as_bytes));
+        for (key, place) in keys.iter().zip(places) {
+            assert_eq!(wake_of(key.as_bytes()), Some(place));
+        }
+    }
+
+    #[test]
+    fn notes_sort_by_their_keys_and_their_pieces_lie_together() {
+        let raw = |bytes: &'static [u8]| NoteKey::from_bytes(bytes::Bytes::from_static(bytes));
+        let mut notes = vec![
+            raw(b""),
+            raw(b"\x01a"),
+            raw(b"\x01a\0"),
+            raw(b"\x01a\0\0"),
+            raw(b"\x01a\0\x01"),
+            raw(b"\x01a\0\xff"),
+            raw(b"\x01ab"),
+            NoteKey::new(1, &[b"a"]),
+            NoteKey::new(1, &[b"a", b""]),
+            NoteKey::new(1, &[b"a", b"b"]),
+        ];
+        notes.sort();
+        notes.dedup();
+        let mut pieces = Vec::new();
+        for note in &notes {
+            let key = Key::note(note);
+            assert_eq!(note_of(key.as_bytes()).as_ref(), Some(note));
+            assert!(key.as_bytes().starts_with(&Key::notes(note)));
+            pieces.extend([0, 1, 2, 256].map(|number| key.piece(number)));
+        }
+        assert!(pieces.is_sorted());
     }
 
     #[test]

@@ -9,9 +9,10 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 
-use super::table::{Live, LiveEntry, Table};
+use super::overlay::{MovingNote, Overlay};
+use super::table::{Entry, Live, Table};
 use crate::ids::RunId;
-use crate::store::RunHeader;
+use crate::store::{Mail, NoteKey, RunHeader};
 
 /// With more bytes than this in the log, what is live in its oldest file moves to
 /// segments: opening reads all of the log, and one long run must not pin it.
@@ -29,6 +30,15 @@ const ENOUGH_RUNS: usize = 64;
 
 /// The same for the bytes of their frames.
 const ENOUGH_BYTES: usize = 256 * 1024;
+
+/// The same for notes: they are small.
+const ENOUGH_NOTES: usize = 512;
+
+/// With more changed notes than this, new commits wait.
+const MAX_NOTES: usize = 16_384;
+
+/// How many bytes of notes one archive moves, unless one alone has more.
+const NOTES_BUDGET: usize = 128 * 1024;
 
 /// An archive is made, however small, once nothing was committed for this long.
 const IDLE_AFTER: Duration = Duration::from_millis(20);
@@ -69,12 +79,15 @@ pub(super) struct Ledger {
     due_since: Instant,
     /// Runs that need something before this commit are put in line because of its age.
     sweeping_to: u64,
+    /// Notes that changed since they were archived. Each is in line from the beginning.
+    pub(super) notes: Overlay,
 }
 
 /// What one archive moves.
 #[derive(Debug)]
 pub(super) struct Batch {
     pub(super) moving: Vec<Moving>,
+    pub(super) notes: Vec<MovingNote>,
     /// The newest commit of which the batch knows.
     pub(super) as_of: u64,
     /// The file, by its first commit, from which on the log is needed after it.
@@ -85,14 +98,19 @@ pub(super) struct Batch {
 #[derive(Debug)]
 pub(super) struct Moving {
     pub(super) header: RunHeader,
-    pub(super) ended: bool,
+    /// Whether it needs no memory after that, if nothing happens to it meanwhile.
+    pub(super) leaves: bool,
     /// How many frames are in segments already.
     pub(super) archived: u64,
     /// The frames to be moved.
     pub(super) frames: Vec<Bytes>,
-    parkings: usize,
-    /// Its `l` entry: before the archive the old one, after it the new one.
-    pub(super) entry: Option<LiveEntry>,
+    /// The letters to be moved.
+    pub(super) letters: Vec<Mail>,
+    /// Letters below the first number were taken, the second is that of the next one.
+    pub(super) mailbox: (u64, u64),
+    changes: usize,
+    /// What the database has of it: before the archive the old one, after it the new one.
+    pub(super) entry: Option<Box<Entry>>,
 }
 
 /// What an archive made superfluous.
@@ -126,6 +144,7 @@ impl Ledger {
             due_bytes: 0,
             due_since: now,
             sweeping_to: 0,
+            notes: Overlay::new(),
         }
     }
 
@@ -166,6 +185,14 @@ impl Ledger {
         }
     }
 
+    /// Enters a committed change of a note.
+    pub(super) fn note(&mut self, key: NoteKey, value: Option<Bytes>, commit: u64) {
+        self.newest().live += 1;
+        if let Some(old) = self.notes.set(key, value, commit) {
+            self.release(old);
+        }
+    }
+
     fn newest(&mut self) -> &mut FileInfo {
         self.files.back_mut().expect("there always is a file")
     }
@@ -183,19 +210,28 @@ impl Ledger {
         self.due.push_back(live.header.run);
     }
 
-    /// Counts bytes that a run in line got since.
-    pub(super) fn grew(&mut self, bytes: usize) {
-        self.due_bytes += bytes;
+    /// Puts a run in line if it should be, after something was committed to it.
+    pub(super) fn look_at(&mut self, live: &mut Live, bytes: usize) {
+        if live.due {
+            self.due_bytes += bytes;
+        } else if live.wants_archiving() {
+            self.enqueue(live);
+        }
     }
 
     /// Says whether so much waits to be archived that commits must wait for it.
     pub(super) fn is_behind(&self) -> bool {
-        self.due.len() > MAX_DUE || (self.bytes > 2 * MAX_LOG_BYTES && self.has_work())
+        self.due.len() > MAX_DUE
+            || self.notes.waiting() > MAX_NOTES
+            || (self.bytes > 2 * MAX_LOG_BYTES && self.has_work())
     }
 
     fn has_work(&self) -> bool {
-        let oldest_is_dead = self.files.len() > 1 && self.files[0].live == 0;
-        oldest_is_dead || !self.due.is_empty()
+        self.oldest_is_dead() || !self.due.is_empty() || self.notes.waiting() > 0
+    }
+
+    fn oldest_is_dead(&self) -> bool {
+        self.files.len() > 1 && self.files[0].live == 0
     }
 
     /// Says when the next archive is to be made.
@@ -203,12 +239,20 @@ impl Ledger {
         if !self.has_work() {
             return Due::Never;
         }
-        let enough = self.due.len() >= ENOUGH_RUNS || self.due_bytes >= ENOUGH_BYTES;
+        let enough = self.due.len() >= ENOUGH_RUNS
+            || self.due_bytes + self.notes.waiting_bytes() >= ENOUGH_BYTES
+            || self.notes.waiting() >= ENOUGH_NOTES;
         if enough || self.is_behind() {
             return Due::Now;
         }
         let idle = self.committed_at + IDLE_AFTER;
-        let at = idle.min(self.due_since + WAIT_AT_MOST);
+        // Notes alone are not worth an archive after every lull: most change again soon.
+        let notes = (self.notes.waiting() > 0).then(|| self.notes.since + WAIT_AT_MOST);
+        let runs = idle.min(self.due_since + WAIT_AT_MOST);
+        let at = match notes {
+            Some(notes) if self.due.is_empty() && !self.oldest_is_dead() => notes,
+            _ => runs,
+        };
         if at <= Instant::now() {
             Due::Now
         } else {
@@ -217,43 +261,72 @@ impl Ledger {
     }
 
     /// Takes what the next archive moves. Nothing is encoded here: this is under the lock.
-    pub(super) fn take(&mut self, table: &Table) -> Batch {
+    pub(super) fn take(&mut self, table: &mut Table) -> Batch {
+        let notes = self.notes.take(NOTES_BUDGET);
         let mut moving = Vec::new();
-        let mut spent = 0;
+        // All that is not a frame or a letter changes in one batch, notes included.
+        let mut spent: usize = notes
+            .iter()
+            .map(|note| note.value.as_ref().map_or(0, Bytes::len))
+            .sum();
         while spent < ARCHIVE_BUDGET {
             let Some(run) = self.due.pop_front() else {
                 self.due_bytes = 0;
                 break;
             };
-            let live = table.runs.get(&run).expect("a run in line is in the table");
-            spent += live.tail_bytes + RUN_COST;
+            let live = table.runs.get_mut(&run);
+            let live = live.expect("a run in line is in the table");
+            if live.leaves() && live.pins > 0 {
+                // It is put in line again when that is over.
+                live.due = false;
+                continue;
+            }
             self.due_bytes = self.due_bytes.saturating_sub(live.tail_bytes);
+            let letters = live.mailbox.as_mut().map(|mail| mail.leave_log());
+            let letters = letters.unwrap_or_default();
+            let letter_bytes: usize = letters.iter().map(|(mail, _)| mail.body.len()).sum();
+            spent += live.tail_bytes + letter_bytes + RUN_COST;
             for frame in &live.tail {
                 self.release(frame.commit);
             }
-            for commit in &live.parked_in {
+            for commit in live
+                .changed_in
+                .iter()
+                .chain(letters.iter().map(|(_, at)| at))
+            {
                 self.release(*commit);
             }
-            moving.push(Moving {
-                header: live.header.clone(),
-                ended: live.ended(),
-                archived: live.archived,
-                frames: live.tail.iter().map(|frame| frame.bytes.clone()).collect(),
-                parkings: live.parked_in.len(),
-                entry: live.entry,
-            });
+            moving.push(Moving::new(live, letters.into_iter().map(|(mail, _)| mail)));
         }
         self.due_since = Instant::now();
+        self.batch(moving, notes)
+    }
+
+    /// Takes the notes that are deleted with some runs.
+    pub(super) fn take_notes_of(&mut self, runs: &[RunId]) -> Batch {
+        let mut notes = Vec::new();
+        for run in runs {
+            notes.extend(self.notes.take_all(&NoteKey::of_run(*run, &[])));
+        }
+        self.batch(Vec::new(), notes)
+    }
+
+    fn batch(&mut self, moving: Vec<Moving>, notes: Vec<MovingNote>) -> Batch {
+        for note in &notes {
+            self.release(note.commit);
+        }
         let newest = self.files.len() - 1;
         let needed = self.files.iter().position(|file| file.live > 0);
         Batch {
             moving,
+            notes,
             as_of: self.commit,
             log_from: self.files[needed.unwrap_or(newest).min(newest)].first,
         }
     }
 
-    fn release(&mut self, commit: u64) {
+    /// Counts that something in a commit's block is no longer needed.
+    pub(super) fn release(&mut self, commit: u64) {
         let file = self.files.partition_point(|file| file.first <= commit) - 1;
         self.files[file].live -= 1;
     }
@@ -261,23 +334,24 @@ impl Ledger {
     /// Makes an archive visible that is on the disk.
     pub(super) fn archived(&mut self, batch: Batch, table: &mut Table) -> Gone {
         let mut gone = Gone::default();
+        self.notes.archived(&batch.notes);
         for moved in batch.moving {
             let run = moved.header.run;
-            if moved.ended {
-                gone.runs.extend(table.remove(run));
-                continue;
-            }
             let live = table
                 .runs
                 .get_mut(&run)
                 .expect("a run leaves the table only here");
+            if moved.leaves && live.pins == 0 && live.leaves() && moved.is_all_of(live) {
+                gone.runs.extend(table.remove(run));
+                continue;
+            }
             live.due = false;
             live.entry = moved.entry;
             live.archived += moved.frames.len() as u64;
             live.tail.drain(..moved.frames.len());
             live.tail.shrink_to_fit();
             live.tail_bytes = live.tail.iter().map(|frame| frame.bytes.len()).sum();
-            live.parked_in.drain(..moved.parkings);
+            live.changed_in.drain(..moved.changes);
             // It went on while it was moved.
             if live.wants_archiving() || live.needs_before(self.sweeping_to) {
                 self.enqueue(live);
@@ -313,5 +387,26 @@ impl Ledger {
                 }
             }
         }
+    }
+}
+
+impl Moving {
+    fn new(live: &Live, letters: impl Iterator<Item = Mail>) -> Self {
+        let mailbox = live.mailbox.as_ref();
+        Self {
+            header: live.header.clone(),
+            leaves: live.leaves(),
+            archived: live.archived,
+            frames: live.tail.iter().map(|frame| frame.bytes.clone()).collect(),
+            letters: letters.collect(),
+            mailbox: mailbox.map_or((0, 0), |mail| (mail.taken, mail.next)),
+            changes: live.changed_in.len(),
+            entry: live.entry.clone(),
+        }
+    }
+
+    /// Says whether nothing was committed to the run since.
+    fn is_all_of(&self, live: &Live) -> bool {
+        self.frames.len() == live.tail.len() && self.changes == live.changed_in.len()
     }
 }

@@ -6,25 +6,39 @@
 //! and the batches atomic; whether bytes are on the disk, and whether they are all there, is
 //! checked here, because sled 0.34 promises neither. sled is not on the path of a commit.
 //!
-//! Data flows through the files in this order: `shared` (queue, table) → `committer`,
-//! `group` → `block` → `log`; from there `ledger` → `archiver`, `plan` → `segment`, `keys` →
-//! `database`. Opening goes `open` → `files` → `recover` → `scan`, reading goes `view` → `reads`.
+//! Data flows through the files in this order: `calls`, `shared` (queue, table) → `committer`, `group`,
+//! `judge` → `block` → `log`, `change`; from there `ledger` (`mailbox`, `overlay`) → `archiver`,
+//! `plan`, `erase` → `segment`, `keys` → `database`. Opening goes `open` → `files` → `recover` →
+//! `scan`, reading goes `view` → `reads`.
 
 mod archiver;
 mod block;
 mod bytes;
+mod calls;
+mod change;
 mod check;
 mod committer;
 mod database;
+mod deletions;
+mod erase;
 mod files;
 mod group;
+mod judge;
 mod keepsake;
 mod keys;
+#[cfg(test)]
+mod lasting;
 mod ledger;
 mod log;
+mod mailbox;
+#[cfg(test)]
+mod model;
 mod op;
 mod open;
+mod overlay;
 mod plan;
+#[cfg(test)]
+mod races;
 mod reads;
 mod recover;
 mod scan;
@@ -40,17 +54,14 @@ use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 
-use ::bytes::Bytes;
 use tokio::sync::oneshot;
 
 use self::database::Settings;
 use self::op::Op;
-use self::shared::{Phase, Shared};
-use self::view::Snapshot;
-use super::{
-    Append, BoxFuture, Claim, Creation, Epoch, NewRun, Parking, RunHeader, RunQuery, Store,
-    StoreError, StoreResult,
-};
+use self::shared::Shared;
+use self::table::Table;
+use self::view::Claimed;
+use super::{BoxFuture, Epoch, NoteChange, StoreError, StoreResult};
 use crate::ids::RunId;
 
 /// sled's cache, unless said otherwise: enough for the pages of a busy day, little enough
@@ -59,6 +70,9 @@ const DEFAULT_CACHE_BYTES: u64 = 64 * 1024 * 1024;
 
 /// The most bytes of one append or creation. The engine's own limits are far below.
 const MAX_APPEND_BYTES: usize = 64 * 1024 * 1024;
+
+// All notes of an archive change in one batch, and one alone may be all of it.
+const _: () = assert!(NoteChange::MAX_VALUE_BYTES + 4096 < database::MAX_UNSYNCED);
 
 // Whatever was taken for the log fits into a record of the database later on.
 const _: () = assert!(2 * MAX_APPEND_BYTES < keys::MAX_RECORD);
@@ -99,7 +113,7 @@ impl SledOptions {
 
 /// A store in a directory on a local disk.
 ///
-/// One process at a time. Dropping it releases the directory; [`Store::close`] also marks
+/// One process at a time. Dropping it releases the directory; [`Store::close`](super::Store::close) also marks
 /// it as cleanly stopped.
 #[derive(Debug)]
 pub struct SledStore {
@@ -148,10 +162,49 @@ impl SledStore {
 
     /// Says why a run that is not in memory takes no write.
     fn refusal(&self, run: RunId) -> StoreError {
-        match self.shared.read(|database| reads::is_ended(database, run)) {
-            Ok(true) => StoreError::Ended { run },
-            Ok(false) => StoreError::UnknownRun { run },
+        match self.shared.read(|database| reads::shelved(database, run)) {
+            Ok(Some(found)) if found.header.end().is_some() => StoreError::Ended { run },
+            // It sleeps: nobody owns it.
+            Ok(Some(_)) => StoreError::StaleEpoch { run },
+            Ok(None) => StoreError::UnknownRun { run },
             Err(error) => error,
+        }
+    }
+
+    /// Queues something for a run if the table accepts it.
+    fn ask_owned<T: Send + 'static>(
+        &self,
+        run: RunId,
+        fits: StoreResult<()>,
+        accept: impl FnOnce(&mut Table) -> Option<StoreResult<()>>,
+        op: impl FnOnce(oneshot::Sender<StoreResult<T>>) -> Op,
+    ) -> BoxFuture<'static, StoreResult<T>> {
+        let mut state = self.shared.lock();
+        if let Err(error) = fits.and_then(|()| state.open()) {
+            return Box::pin(ready(Err(error)));
+        }
+        match accept(&mut state.table) {
+            Some(Ok(())) => self.ask(&mut state, op),
+            Some(Err(error)) => Box::pin(ready(Err(error))),
+            None => {
+                drop(state);
+                Box::pin(ready(Err(self.refusal(run))))
+            }
+        }
+    }
+
+    /// Claims a run that was not in memory when that was asked for.
+    async fn claim_from_outside(&self, run: RunId) -> StoreResult<Option<Epoch>> {
+        let claimed = self.offload(move |shared| {
+            shared.read(|database| view::take_back_and_claim(shared, database, run))
+        });
+        match claimed.await? {
+            None => Ok(None),
+            Some(Claimed::Ended(epoch)) => Ok(Some(epoch)),
+            Some(Claimed::InMemory(epoch, durable)) => match durable.await {
+                Ok(durable) => durable.map(|()| Some(epoch)),
+                Err(_) => Err(self.shared.lock().stopped()),
+            },
         }
     }
 
@@ -189,176 +242,5 @@ impl Drop for SledStore {
             // directory can be opened again right away.
             let _ = committer.join();
         }
-    }
-}
-
-/// Refuses what is too large for one write; the store itself goes on.
-fn fits(run: RunId, bytes: usize) -> StoreResult<()> {
-    if bytes <= MAX_APPEND_BYTES {
-        return Ok(());
-    }
-    Err(StoreError::Io {
-        operation: format!("writing to {run}"),
-        message: format!("{bytes} bytes are more than the limit of {MAX_APPEND_BYTES}"),
-    })
-}
-
-impl Store for SledStore {
-    fn create(&self, run: NewRun) -> BoxFuture<'_, StoreResult<Creation>> {
-        let header = &run.header;
-        let names = header.namespace.len() + header.workflow.len();
-        let key = header.key.as_ref().map_or(0, |key| key.len());
-        let mut state = self.shared.lock();
-        match fits(header.run, run.first.len() + names + key).and_then(|()| state.open()) {
-            Ok(()) => self.ask(&mut state, |reply| Op::Create(run, reply)),
-            Err(error) => Box::pin(ready(Err(error))),
-        }
-    }
-
-    fn append(&self, append: Append) -> BoxFuture<'static, StoreResult<()>> {
-        let run = append.run;
-        let bytes = append.frames.iter().map(|frame| frame.len() + 4).sum();
-        let mut state = self.shared.lock();
-        if let Err(error) = fits(run, bytes).and_then(|()| state.open()) {
-            return Box::pin(ready(Err(error)));
-        }
-        let ends = append.end.is_some();
-        let count = append.frames.len();
-        let accepted = state
-            .table
-            .accept_append(run, append.epoch, append.first_seq, count, ends);
-        match accepted {
-            Some(Ok(())) => self.ask(&mut state, |reply| Op::Append(append, reply)),
-            Some(Err(error)) => Box::pin(ready(Err(error))),
-            None => {
-                drop(state);
-                Box::pin(ready(Err(self.refusal(run))))
-            }
-        }
-    }
-
-    fn park(
-        &self,
-        run: RunId,
-        epoch: Epoch,
-        parking: Option<Parking>,
-    ) -> BoxFuture<'_, StoreResult<()>> {
-        let bytes = parking.as_ref().map_or(0, |parking| {
-            parking.report.len() + parking.detail.as_ref().map_or(0, Bytes::len)
-        });
-        let mut state = self.shared.lock();
-        if let Err(error) = fits(run, bytes).and_then(|()| state.open()) {
-            return Box::pin(ready(Err(error)));
-        }
-        match state.table.accept_park(run, epoch) {
-            Some(Ok(())) => self.ask(&mut state, |reply| Op::Park(run, parking, reply)),
-            Some(Err(error)) => Box::pin(ready(Err(error))),
-            None => {
-                drop(state);
-                Box::pin(ready(Err(self.refusal(run))))
-            }
-        }
-    }
-
-    fn claim(&self, run: RunId) -> BoxFuture<'_, StoreResult<Option<Claim>>> {
-        let mut state = self.shared.lock();
-        if let Err(error) = state.open() {
-            return Box::pin(ready(Err(error)));
-        }
-        // From here on the old owner is refused; what it queued before is part of the
-        // journal, and of the claim once it is durable.
-        let epoch = state.table.runs.get_mut(&run).map(|live| {
-            live.epoch = live.epoch.next();
-            live.epoch
-        });
-        let durable = self.ask(&mut state, Op::Barrier);
-        drop(state);
-        Box::pin(async move {
-            durable.await?;
-            self.offload(move |shared| {
-                shared.read(|database| {
-                    let Some(found) = Snapshot::find(shared, database, run)? else {
-                        return Ok(None);
-                    };
-                    Ok(Some(Claim {
-                        epoch: epoch.unwrap_or(found.epoch.next()),
-                        header: found.header.clone(),
-                        frames: found.frames(database, 0, usize::MAX)?,
-                    }))
-                })
-            })
-            .await
-        })
-    }
-
-    fn unfinished(&self) -> BoxFuture<'_, StoreResult<Vec<RunHeader>>> {
-        let state = self.shared.lock();
-        let headers = state.open().map(|()| {
-            let runs = state.table.order.values().map(|run| &state.table.runs[run]);
-            runs.filter(|live| !live.ended())
-                .map(|live| live.header.clone())
-                .collect()
-        });
-        Box::pin(ready(headers))
-    }
-
-    fn header(&self, run: RunId) -> BoxFuture<'_, StoreResult<Option<RunHeader>>> {
-        let state = self.shared.lock();
-        if let Err(error) = state.open() {
-            return Box::pin(ready(Err(error)));
-        }
-        if let Some(live) = state.table.runs.get(&run) {
-            return Box::pin(ready(Ok(Some(live.header.clone()))));
-        }
-        drop(state);
-        self.offload(move |shared| {
-            shared.read(|database| {
-                let found = Snapshot::find(shared, database, run)?;
-                Ok(found.map(|found| found.header))
-            })
-        })
-    }
-
-    fn frames(
-        &self,
-        run: RunId,
-        from: u64,
-        limit: usize,
-    ) -> BoxFuture<'_, StoreResult<Vec<Bytes>>> {
-        self.offload(move |shared| {
-            shared.read(|database| match Snapshot::find(shared, database, run)? {
-                Some(found) => found.frames(database, from, limit),
-                None => Ok(Vec::new()),
-            })
-        })
-    }
-
-    fn list(&self, query: RunQuery) -> BoxFuture<'_, StoreResult<Vec<RunHeader>>> {
-        self.offload(move |shared| shared.read(|database| view::list(shared, database, &query)))
-    }
-
-    fn stopped_cleanly(&self) -> bool {
-        self.shared.clean
-    }
-
-    fn failure(&self) -> Option<String> {
-        match &self.shared.lock().phase {
-            Phase::Failed(reason) => Some(reason.clone()),
-            Phase::Open | Phase::Closing { .. } | Phase::Closed => None,
-        }
-    }
-
-    fn check(&self) -> BoxFuture<'_, StoreResult<()>> {
-        self.offload(|shared| shared.read(|database| check::check(shared, database)))
-    }
-
-    fn close(&self) -> BoxFuture<'_, StoreResult<()>> {
-        self.shared.begin_close(true);
-        let mut closed = self.shared.closed.subscribe();
-        Box::pin(async move {
-            let outcome = closed.wait_for(Option::is_some).await;
-            let outcome = outcome.expect("this handle keeps the sender alive");
-            outcome.clone().expect("it was waited for")
-        })
     }
 }

@@ -4,8 +4,12 @@
 
 use tokio::sync::oneshot;
 
+use crate::clock::Timestamp;
 use crate::ids::RunId;
-use crate::store::{Append, Creation, Durability, NewRun, Parking, StoreError, StoreResult};
+use crate::store::{
+    Append, Changes, Commit, Committed, Creation, Durability, Epoch, NewRun, Parking, Released,
+    Reopening, StoreError, StoreResult,
+};
 
 /// Where an answer goes.
 pub(super) type Reply<T> = oneshot::Sender<StoreResult<T>>;
@@ -15,25 +19,56 @@ pub(super) type Reply<T> = oneshot::Sender<StoreResult<T>>;
 pub(super) enum Op {
     Create(NewRun, Reply<Creation>),
     Append(Append, Reply<()>),
+    Commit(Commit, Reply<Committed>),
     Park(RunId, Option<Parking>, Reply<()>),
+    Sleep(RunId, Epoch, Option<Timestamp>, Reply<Released>),
+    /// A run in memory was given to a new owner.
+    Claim(RunId, Reply<()>),
+    Revive(Reopening, Reply<Epoch>),
     /// Nothing: the answer comes once everything queued before is durable.
     Barrier(Reply<()>),
+}
+
+/// Returns about how many bytes a new run takes in a block.
+pub(super) fn bytes_of_run(run: &NewRun) -> usize {
+    let header = &run.header;
+    let key = header.key.as_ref().map_or(0, |key| key.len());
+    let rest: usize = run.rest.iter().map(|frame| frame.len() + 4).sum();
+    run.first.len() + rest + header.namespace.len() + header.workflow.len() + key
+}
+
+/// Returns about how many bytes changes take in a block.
+pub(super) fn bytes_of_changes(changes: &Changes) -> usize {
+    let created: usize = changes.create.iter().map(bytes_of_run).sum();
+    let posted: usize = changes.post.iter().map(|letter| letter.body.len()).sum();
+    let notes = changes.notes.iter().map(|note| {
+        let value = note.value.as_ref().map_or(0, bytes::Bytes::len);
+        note.key.as_bytes().len() + value
+    });
+    created + posted + notes.sum::<usize>()
+}
+
+/// Returns about how many bytes an append takes in a block.
+pub(super) fn bytes_of_append(append: &Append) -> usize {
+    let frames: usize = append.frames.iter().map(|frame| frame.len() + 4).sum();
+    match &append.changes {
+        None => frames,
+        Some(changes) => frames + bytes_of_changes(changes),
+    }
 }
 
 impl Op {
     /// Returns about how many bytes it takes in a block.
     pub(super) fn bytes(&self) -> usize {
         match self {
-            Self::Create(run, _) => {
-                let header = &run.header;
-                let key = header.key.as_ref().map_or(0, |key| key.len());
-                run.first.len() + header.namespace.len() + header.workflow.len() + key
-            }
-            Self::Append(append, _) => append.frames.iter().map(|frame| frame.len() + 4).sum(),
+            Self::Create(run, _) => bytes_of_run(run),
+            Self::Append(append, _) => bytes_of_append(append),
+            Self::Commit(commit, _) => bytes_of_changes(&commit.changes),
             Self::Park(_, Some(parking), _) => {
                 parking.report.len() + parking.detail.as_ref().map_or(0, bytes::Bytes::len)
             }
-            Self::Park(_, None, _) | Self::Barrier(_) => 0,
+            Self::Revive(reopening, _) => reopening.frame.len(),
+            Self::Park(_, None, _) | Self::Sleep(..) | Self::Claim(..) | Self::Barrier(_) => 0,
         }
     }
 
@@ -41,8 +76,8 @@ impl Op {
         match self {
             Self::Create(run, _) => run.durability,
             Self::Append(append, _) => append.durability,
-            Self::Park(..) => Durability::Synced,
-            Self::Barrier(_) => Durability::Buffered,
+            Self::Commit(..) | Self::Park(..) | Self::Revive(..) => Durability::Synced,
+            Self::Sleep(..) | Self::Claim(..) | Self::Barrier(_) => Durability::Buffered,
         }
     }
 
@@ -51,9 +86,13 @@ impl Op {
         // Whoever dropped the future does not want to know.
         let _ = match self {
             Self::Create(_, reply) => reply.send(Err(error)).is_err(),
-            Self::Append(_, reply) | Self::Park(_, _, reply) | Self::Barrier(reply) => {
-                reply.send(Err(error)).is_err()
-            }
+            Self::Commit(_, reply) => reply.send(Err(error)).is_err(),
+            Self::Sleep(_, _, _, reply) => reply.send(Err(error)).is_err(),
+            Self::Revive(_, reply) => reply.send(Err(error)).is_err(),
+            Self::Append(_, reply)
+            | Self::Park(_, _, reply)
+            | Self::Claim(_, reply)
+            | Self::Barrier(reply) => reply.send(Err(error)).is_err(),
         };
     }
 }

@@ -23,6 +23,7 @@ use super::recover::{LogEnd, Recovered, recover};
 use super::segment::Archive;
 use super::shared::Shared;
 use super::table::Table;
+use crate::id_map::IdMap;
 use crate::store::{StoreError, StoreResult};
 
 /// How long sled's threads may take to let go of the file after this process closed it.
@@ -85,6 +86,7 @@ fn start(
         commit: recovered.commit,
         chain: recovered.chain,
         archive,
+        deleted: recovered.deleted,
         mark_file,
         lock,
     };
@@ -132,6 +134,7 @@ fn make(path: &Path, settings: &Settings) -> StoreResult<(Database, Recovered, L
         table: Table::default(),
         ledger,
         archive,
+        deleted: IdMap::default(),
         commit: 0,
         chain,
         end,

@@ -1,16 +1,15 @@
-//! Reading what left memory: headers of ended runs and segments of any.
+//! Reading what left memory: headers, sleepers, notes and segments.
 //!
-//! Owns the walk over `r`, `h` and `s`. Never writes, never looks at the table of live
-//! runs.
+//! Owns the walk over `r`, `h`, `w`, `n` and `s`. Never writes, never looks at what is in
+//! memory.
 
 use bytes::Bytes;
 
 use super::database::{Database, Scanned, corrupt, describe};
 use super::keys::{self, Key};
-use super::segment::{Archive, EndedRun, unpack};
-use crate::clock::Timestamp;
+use super::segment::{Archive, Pointer, Stored, unpack};
 use crate::ids::RunId;
-use crate::store::{RunPosition, RunQuery, StoreResult};
+use crate::store::{NoteKey, RunOrder, RunPosition, RunQuery, Sleeper, StoreResult};
 
 /// Reads what the newest archive left.
 pub(super) fn archive(database: &Database) -> StoreResult<Archive> {
@@ -22,57 +21,123 @@ pub(super) fn archive(database: &Database) -> StoreResult<Archive> {
     Archive::decode(&record).map_err(|wrong| corrupt(place(), wrong))
 }
 
-/// Looks an ended run up by its id.
-pub(super) fn ended_run(database: &Database, run: RunId) -> StoreResult<Option<EndedRun>> {
+/// Looks up when a run was created that left memory, and as of which commit it is there.
+pub(super) fn pointer(database: &Database, run: RunId) -> StoreResult<Option<Pointer>> {
     let key = Key::run(run);
-    let Some(created) = database.get(&key)? else {
+    let Some(record) = database.get(&key)? else {
         return Ok(None);
     };
-    let created: [u8; 8] = created
-        .as_ref()
-        .try_into()
-        .map_err(|_| corrupt(describe(key.as_bytes()), "it is not eight bytes long"))?;
+    let pointer = Pointer::decode(&record);
+    let pointer = pointer.map_err(|wrong| corrupt(describe(key.as_bytes()), wrong))?;
+    Ok(Some(pointer))
+}
+
+/// Looks a run up that left memory, by its id.
+pub(super) fn shelved(database: &Database, run: RunId) -> StoreResult<Option<Stored>> {
+    let Some(found) = pointer(database, run)? else {
+        return Ok(None);
+    };
     let position = RunPosition {
-        created_at: Timestamp::from_micros(u64::from_le_bytes(created)),
+        created_at: found.created_at,
         run,
     };
     let key = Key::header(position);
     let place = || describe(key.as_bytes());
-    let record = database
-        .get(&key)?
-        .ok_or_else(|| corrupt(place(), "it is missing"))?;
-    let ended = EndedRun::decode(&record).map_err(|wrong| corrupt(place(), wrong))?;
-    if ended.header.position() == position {
-        Ok(Some(ended))
+    let Some(record) = database.get(&key)? else {
+        // It may have come back into memory or have been deleted in between.
+        return match pointer(database, run)? {
+            Some(now) if now == found => Err(corrupt(place(), "it is missing")),
+            Some(_) => shelved(database, run),
+            None => Ok(None),
+        };
+    };
+    let stored = Stored::decode(&record).map_err(|wrong| corrupt(place(), wrong))?;
+    if stored.header.position() == position {
+        Ok(Some(stored))
     } else {
         Err(corrupt(place(), "it is the header of another run"))
     }
 }
 
-/// Says whether a run has ended and left memory.
-pub(super) fn is_ended(database: &Database, run: RunId) -> StoreResult<bool> {
-    Ok(database.get(&Key::run(run))?.is_some())
-}
-
-/// Walks over the headers of ended runs, newest first, from the query's place on.
-pub(super) fn ended_runs<'a>(
+/// Walks over the headers of runs that left memory, in the query's order, from its place
+/// on. Runs that came back may be among them.
+pub(super) fn shelf<'a>(
     database: &'a Database,
     query: &RunQuery,
-) -> impl Iterator<Item = StoreResult<EndedRun>> + use<'a> {
-    let start = match query.after {
+) -> impl Iterator<Item = StoreResult<Stored>> + use<'a> {
+    let prefix = [keys::HEADER];
+    let scan = match (query.order, query.after) {
         // Behind the place itself: its own pieces are skipped.
-        Some(after) => Key::header(after).piece(u16::MAX),
-        None => vec![keys::HEADER],
+        (RunOrder::NewestFirst, Some(after)) => {
+            database.scan(&prefix, &Key::header(after).piece(u16::MAX))
+        }
+        (RunOrder::NewestFirst, None) => database.scan(&prefix, &prefix),
+        (RunOrder::OldestFirst, Some(after)) => {
+            database.scan_back(&prefix, Key::header(after).as_bytes())
+        }
+        (RunOrder::OldestFirst, None) => database.scan_back(&prefix, &[keys::HEADER + 1]),
     };
-    database.scan(&[keys::HEADER], &start).map(|scanned| {
-        let (name, record) = match scanned? {
-            Scanned::Whole { name, record, .. } => (name, record),
-            Scanned::Broken { name } => {
-                return Err(corrupt(describe(&name), "pieces of it are missing"));
-            }
-        };
-        EndedRun::decode(&record).map_err(|wrong| corrupt(describe(&name), wrong))
+    scan.map(|scanned| {
+        let (name, record) = whole(scanned?)?;
+        Stored::decode(&record).map_err(|wrong| corrupt(describe(&name), wrong))
     })
+}
+
+/// Walks over sleeping runs, soonest first, from behind a place on. Runs that came back into
+/// memory may be among them.
+pub(super) fn sleepers<'a>(
+    database: &'a Database,
+    after: Option<&Sleeper>,
+) -> impl Iterator<Item = StoreResult<Sleeper>> + use<'a> {
+    let start = match after {
+        Some(after) => Key::wake(after.wake_at, after.run).piece(u16::MAX),
+        None => vec![keys::WAKE],
+    };
+    database.scan(&[keys::WAKE], &start).map(|scanned| {
+        let (name, record) = whole(scanned?)?;
+        let wrong = |wrong| corrupt(describe(&name), wrong);
+        let place = keys::wake_of(&name);
+        let (wake_at, run) = place.ok_or_else(|| wrong("its key has the wrong length"))?;
+        let namespace = std::str::from_utf8(&record);
+        let namespace = namespace.map_err(|_| wrong("its namespace is not text"))?;
+        Ok(Sleeper {
+            wake_at,
+            run,
+            namespace: namespace.into(),
+        })
+    })
+}
+
+/// Reads an archived note.
+pub(super) fn note(database: &Database, key: &NoteKey) -> StoreResult<Option<Bytes>> {
+    database.get(&Key::note(key))
+}
+
+/// Walks over archived notes whose keys begin with `prefix`, from behind `after` on.
+pub(super) fn notes<'a>(
+    database: &'a Database,
+    prefix: &NoteKey,
+    after: Option<&NoteKey>,
+) -> impl Iterator<Item = StoreResult<(NoteKey, Bytes)>> + use<'a> {
+    let name = Key::notes(prefix);
+    let start = match after {
+        Some(after) if after >= prefix => Key::note(after).piece(u16::MAX),
+        _ => name.clone(),
+    };
+    database.scan(&name, &start).map(|scanned| {
+        let (name, record) = whole(scanned?)?;
+        let key = keys::note_of(&name);
+        let key = key.ok_or_else(|| corrupt(describe(&name), "its key is malformed"))?;
+        Ok((key, record))
+    })
+}
+
+/// Returns a scanned record, or says that it is damaged.
+pub(super) fn whole(scanned: Scanned) -> StoreResult<(Vec<u8>, Bytes)> {
+    match scanned {
+        Scanned::Whole { name, record, .. } => Ok((name, record)),
+        Scanned::Broken { name } => Err(corrupt(describe(&name), "pieces of it are missing")),
+    }
 }
 
 /// Reads at most `limit` of the frames `from..until` of a run, all of which are in

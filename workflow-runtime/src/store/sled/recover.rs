@@ -2,9 +2,9 @@
 //!
 //! Owns every check that opening makes across the two: that the database is not older than
 //! the log says, that the log is not older than the database says, and that what it holds
-//! goes on where segments end. A record may be in both: it is skipped in the log. Never
-//! reads `h`, `s` or `r` as a whole, so that a million finished runs cost nothing. Never
-//! writes.
+//! goes on where segments end. What a block tells of a run may be in both: it is skipped if the
+//! database has the run as of that commit or a later one. Never reads `h`, `s`, `r`, `w` or `n`
+//! as a whole, so that a million finished or sleeping runs cost nothing. Never writes.
 
 use std::path::Path;
 
@@ -12,13 +12,14 @@ use super::block::{Block, Chain, Item};
 use super::bytes::Census;
 use super::database::{Database, Scanned, corrupt, describe};
 use super::files::Mark;
-use super::keys;
+use super::judge::take_back;
+use super::keys::{self, Key};
 use super::ledger::Ledger;
-use super::reads::{self, is_ended};
+use super::reads;
 use super::scan::{self, Scan};
-use super::segment::{Archive, LiveRun, live_member};
-use super::table::{Live, LiveEntry, Table};
-use crate::id_map::IdSet;
+use super::segment::{Archive, Stored, Tombstone, deleted_member, live_member};
+use super::table::{Live, Place, Table};
+use crate::id_map::IdMap;
 use crate::ids::RunId;
 use crate::store::{RunState, StoreResult};
 
@@ -28,6 +29,8 @@ pub(super) struct Recovered {
     pub(super) table: Table,
     pub(super) ledger: Ledger,
     pub(super) archive: Archive,
+    /// Deleted runs of which the log may still tell.
+    pub(super) deleted: IdMap<RunId, Tombstone>,
     /// The newest commit and its chain value.
     pub(super) commit: u64,
     pub(super) chain: Chain,
@@ -66,12 +69,18 @@ pub(super) fn recover(database: &Database, store: &Path, mark: &Mark) -> StoreRe
         database,
         table: Table::default(),
         ledger: Ledger::new(log.commit),
-        gone: IdSet::default(),
-        live: Census::default(),
+        shelved: IdMap::default(),
+        deleted: IdMap::default(),
     };
+    recovery.read_deleted(&archive)?;
     recovery.read_live(&archive)?;
     recovery.replay(&log)?;
-    let (mut table, mut ledger) = (recovery.table, recovery.ledger);
+    let Recovery {
+        mut table,
+        mut ledger,
+        deleted,
+        ..
+    } = recovery;
     for live in table.runs.values_mut() {
         live.next_seq = live.archived + live.tail.len() as u64;
         live.ending = live.ended();
@@ -84,6 +93,7 @@ pub(super) fn recover(database: &Database, store: &Path, mark: &Mark) -> StoreRe
         table,
         ledger,
         archive,
+        deleted,
         commit: log.commit,
         chain: log.chain,
         end: LogEnd {
@@ -95,18 +105,59 @@ pub(super) fn recover(database: &Database, store: &Path, mark: &Mark) -> StoreRe
     })
 }
 
+/// Compares what was found with what the archive counts.
+fn counted(what: &str, found: &Census, counted: &Census, archive: &Archive) -> StoreResult<()> {
+    if found == counted {
+        return Ok(());
+    }
+    let detail = format!(
+        "{} are there, but archive {} counts {} others",
+        found.count(),
+        archive.number,
+        counted.count()
+    );
+    Err(corrupt(what.to_owned(), &detail))
+}
+
 struct Recovery<'a> {
     database: &'a Database,
     table: Table,
     ledger: Ledger,
-    /// Runs that have ended and left memory, though blocks still tell of them.
-    gone: IdSet<RunId>,
-    live: Census,
+    /// Runs that left memory, and as of which commit the database has them.
+    shelved: IdMap<RunId, u64>,
+    deleted: IdMap<RunId, Tombstone>,
+}
+
+/// What a block tells of a run.
+enum Told {
+    /// Something that the database does not know: the run is in memory.
+    News,
+    /// What the database knows, or what was deleted.
+    Old,
+    /// Of a run that nobody knows.
+    Unknown,
 }
 
 impl Recovery<'_> {
-    /// Reads the unfinished runs that have segments: those that the archive counts.
+    /// Reads what is left of deleted runs.
+    fn read_deleted(&mut self, archive: &Archive) -> StoreResult<()> {
+        let mut census = Census::default();
+        for scanned in self.database.scan(&[keys::DELETED], &[keys::DELETED]) {
+            let (name, record) = reads::whole(scanned?)?;
+            let wrong = |wrong| corrupt(describe(&name), wrong);
+            let tombstone = Tombstone::decode(&record).map_err(wrong)?;
+            let run = keys::run_of(&name);
+            let run = run.ok_or_else(|| wrong("its key has the wrong length"))?;
+            census.add(deleted_member(run, tombstone.as_of));
+            self.deleted.insert(run, tombstone);
+        }
+        counted("the tombstones", &census, &archive.deleted, archive)
+    }
+
+    /// Reads the runs in memory that have something in the database: those that the archive
+    /// counts.
     fn read_live(&mut self, archive: &Archive) -> StoreResult<()> {
+        let mut census = Census::default();
         for scanned in self.database.scan(&[keys::LIVE], &[keys::LIVE]) {
             let (name, record, pieces) = match scanned? {
                 Scanned::Whole {
@@ -118,34 +169,27 @@ impl Recovery<'_> {
                     return Err(corrupt(describe(&name), "pieces of it are missing"));
                 }
             };
-            let entry =
-                LiveRun::decode(&record).map_err(|wrong| corrupt(describe(&name), wrong))?;
-            let run = entry.header.run;
+            let stored =
+                Stored::decode(&record).map_err(|wrong| corrupt(describe(&name), wrong))?;
+            let run = stored.header.run;
             if keys::run_of(&name) != Some(run) {
                 return Err(corrupt(describe(&name), "it is the header of another run"));
             }
-            self.live.add(live_member(run, entry.as_of, entry.archived));
-            let mut live = Live::new(entry.header);
-            live.archived = entry.archived;
-            live.entry = Some(LiveEntry {
-                as_of: entry.as_of,
-                archived: entry.archived,
-                pieces,
-            });
+            let (taken, next) = (stored.taken, stored.next_letter);
+            let mut live = Live::from_stored(stored, Place::Live, pieces);
+            let entry = live.entry.as_ref().expect("it was just made");
+            census.add(live_member(run, entry));
+            for number in taken..next {
+                let body = self.database.get(&Key::letter(run, number))?;
+                let body = body.ok_or_else(|| {
+                    let place = format!("letter {number} to {run}");
+                    corrupt(place, "it is missing")
+                })?;
+                live.mailbox.get_or_insert_default().restore(number, body);
+            }
             self.table.insert(live);
         }
-        if archive.live == self.live {
-            return Ok(());
-        }
-        Err(corrupt(
-            "the live entries".to_owned(),
-            &format!(
-                "{} are there, but archive {} counts {} others",
-                self.live.count(),
-                archive.number,
-                archive.live.count()
-            ),
-        ))
+        counted("the live entries", &census, &archive.live, archive)
     }
 
     /// Applies all blocks to the table.
@@ -173,69 +217,143 @@ impl Recovery<'_> {
 
     fn replay_item(&mut self, commit: u64, place: &str, item: Item) -> StoreResult<()> {
         match item {
-            Item::Created(header, first) => {
-                let run = header.run;
-                if !self.table.runs.contains_key(&run) {
-                    if is_ended(self.database, run)? {
-                        self.gone.insert(run);
-                        return Ok(());
-                    }
-                    self.table.insert(Live::new(*header));
+            Item::Created(header, first) => match self.told(header.run, commit)? {
+                Told::Old => Ok(()),
+                Told::News => {
+                    let what = format!("it creates {} again", header.run);
+                    Err(corrupt(place.to_owned(), &what))
                 }
-                self.push_frame(run, 0, first, commit, place)
+                Told::Unknown => {
+                    let run = header.run;
+                    self.table.insert(Live::new(*header));
+                    self.push_frame(run, 0, first, commit, place)
+                }
+            },
+            Item::Noted(key, value) => {
+                let deleted = key.run().and_then(|run| self.deleted.get(&run));
+                if deleted.is_none_or(|tombstone| commit > tombstone.as_of) {
+                    self.ledger.note(key, value, commit);
+                }
+                Ok(())
             }
+            Item::Appended { run, .. }
+            | Item::Parked(run, _)
+            | Item::Taken(run, _)
+            | Item::Posted(run, ..)
+            | Item::Woken(run)
+            | Item::Revived(run, ..) => match self.told(run, commit)? {
+                Told::Old => Ok(()),
+                Told::News => self.replay_news(run, commit, place, item),
+                Told::Unknown => Err(corrupt(
+                    place.to_owned(),
+                    &format!("it tells of {run}, whose beginning is missing"),
+                )),
+            },
+        }
+    }
+
+    /// Applies an item that the database does not know to a run in memory.
+    fn replay_news(&mut self, run: RunId, commit: u64, place: &str, item: Item) -> StoreResult<()> {
+        match item {
             Item::Appended {
-                run,
                 first_seq,
                 frames,
                 end,
+                ..
             } => {
-                if !self.known(run, place)? {
-                    return Ok(());
-                }
                 for (seq, frame) in (first_seq..).zip(frames) {
                     self.push_frame(run, seq, frame, commit, place)?;
                 }
                 if let Some(end) = end {
-                    let live = self.table.runs.get_mut(&run).expect("known");
-                    live.header.state = RunState::Ended(end);
+                    let state = RunState::Ended(end);
+                    let live = self.table.set_state(run, state).expect("in memory");
+                    live.drop_letters();
                 }
-                Ok(())
             }
-            Item::Parked(run, parking) => {
-                if !self.known(run, place)? {
-                    return Ok(());
-                }
-                let live = self.table.runs.get_mut(&run).expect("known");
-                if live.entry.is_none_or(|entry| commit > entry.as_of) {
-                    if live.ended() {
-                        return Err(corrupt(place.to_owned(), "it parks a run that has ended"));
-                    }
-                    live.header.state = parking.map_or(RunState::Active, RunState::Parked);
-                    live.parked_in.push(commit);
-                    self.ledger.count(run, 1);
-                }
-                Ok(())
+            Item::Parked(_, parking) => {
+                let state = parking.map_or(RunState::Active, RunState::Parked);
+                self.change_state(run, state, commit, place)?;
             }
+            Item::Woken(_) => self.change_state(run, RunState::Active, commit, place)?,
+            Item::Taken(_, below) => {
+                let live = self.table.runs.get_mut(&run).expect("in memory");
+                for unneeded in live.take_letters(below) {
+                    self.ledger.release(unneeded);
+                }
+                // The frames of the same append keep the block, if there are any.
+                live.changed_in.push(commit);
+                self.ledger.count(run, 1);
+            }
+            Item::Posted(_, number, body) => {
+                let live = self.table.runs.get_mut(&run).expect("in memory");
+                let mailbox = live.mailbox.get_or_insert_default();
+                if number < mailbox.next {
+                    let what = format!("it holds letter {number} to {run} again");
+                    return Err(corrupt(place.to_owned(), &what));
+                }
+                mailbox.push(number, body, commit);
+                self.ledger.count(run, 1);
+            }
+            Item::Revived(_, seq, frame) => {
+                self.table.set_state(run, RunState::Active);
+                self.push_frame(run, seq, frame, commit, place)?;
+            }
+            Item::Created(..) | Item::Noted(..) => unreachable!("they are no run's news"),
         }
+        Ok(())
     }
 
-    /// Says whether a run is in memory; if not, it must have ended and left it.
-    fn known(&mut self, run: RunId, place: &str) -> StoreResult<bool> {
-        if self.table.runs.contains_key(&run) {
-            return Ok(true);
+    fn change_state(
+        &mut self,
+        run: RunId,
+        state: RunState,
+        commit: u64,
+        place: &str,
+    ) -> StoreResult<()> {
+        if self.table.runs[&run].ended() {
+            return Err(corrupt(place.to_owned(), "it changes a run that has ended"));
         }
-        if self.gone.contains(&run) {
-            return Ok(false);
+        let live = self.table.set_state(run, state).expect("in memory");
+        live.changed_in.push(commit);
+        self.ledger.count(run, 1);
+        Ok(())
+    }
+
+    /// Says whether what a block tells of a run is news. If so, and the run had left memory, it
+    /// is taken back.
+    fn told(&mut self, run: RunId, commit: u64) -> StoreResult<Told> {
+        if self
+            .deleted
+            .get(&run)
+            .is_some_and(|tombstone| commit <= tombstone.as_of)
+        {
+            return Ok(Told::Old);
         }
-        if is_ended(self.database, run)? {
-            self.gone.insert(run);
-            return Ok(false);
+        if let Some(live) = self.table.runs.get(&run) {
+            let known = live
+                .entry
+                .as_ref()
+                .is_some_and(|entry| commit <= entry.as_of);
+            return Ok(if known { Told::Old } else { Told::News });
         }
-        Err(corrupt(
-            place.to_owned(),
-            &format!("it tells of {run}, whose beginning is missing"),
-        ))
+        let as_of = match self.shelved.get(&run) {
+            Some(as_of) => *as_of,
+            None => {
+                let Some(pointer) = reads::pointer(self.database, run)? else {
+                    return Ok(Told::Unknown);
+                };
+                self.shelved.insert(run, pointer.as_of);
+                pointer.as_of
+            }
+        };
+        if commit <= as_of {
+            return Ok(Told::Old);
+        }
+        let stored = reads::shelved(self.database, run)?;
+        let stored =
+            stored.ok_or_else(|| corrupt(format!("the header of {run}"), "it is missing"))?;
+        take_back(&mut self.table, stored);
+        Ok(Told::News)
     }
 
     fn push_frame(
@@ -246,10 +364,7 @@ impl Recovery<'_> {
         commit: u64,
         place: &str,
     ) -> StoreResult<()> {
-        let live = self.table.runs.get_mut(&run).expect("known");
-        if seq < live.archived {
-            return Ok(());
-        }
+        let live = self.table.runs.get_mut(&run).expect("in memory");
         let expected = live.archived + live.tail.len() as u64;
         if seq != expected || live.ended() {
             return Err(corrupt(

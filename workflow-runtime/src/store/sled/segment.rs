@@ -1,4 +1,4 @@
-//! Segments and headers: what lies under `s`, `h`, `r`, `l` and `a`, as bytes.
+//! Segments and headers: what lies under `s`, `h`, `r`, `l`, `x` and `a`, as bytes.
 //!
 //! Owns the packing of frames into records of at most [`MAX_VALUE`] bytes, one frame
 //! alone in a longer one where it does not fit. Never touches the database.
@@ -7,9 +7,11 @@ use bytes::Bytes;
 
 use super::bytes::{Census, Malformed, Reader, mix, put_bytes};
 use super::keys::{Key, MAX_VALUE};
+use super::table::Entry;
+use crate::clock::Timestamp;
 use crate::codec;
 use crate::ids::RunId;
-use crate::store::{RunHeader, RunPosition};
+use crate::store::{NoteKey, RunHeader, RunPosition};
 
 /// Bytes of the length before each frame, and of the piece count before each record.
 const OVERHEAD: usize = 4;
@@ -46,59 +48,110 @@ pub(super) fn unpack(record: &Bytes) -> Result<Vec<Bytes>, Malformed> {
     Ok(frames)
 }
 
-/// The entry of an ended run under `h`.
+/// A run as the database has it: the record under `h` or `l`.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct EndedRun {
+pub(super) struct Stored {
     pub(super) header: RunHeader,
-    /// How many frames its journal has.
-    pub(super) frames: u64,
-}
-
-impl EndedRun {
-    pub(super) fn encode(header: &RunHeader, frames: u64) -> Vec<u8> {
-        let mut out = frames.to_le_bytes().to_vec();
-        codec::encode_into(header, &mut out);
-        out
-    }
-
-    pub(super) fn decode(record: &[u8]) -> Result<Self, Malformed> {
-        let mut reader = Reader::new(record);
-        let frames = reader.u64()?;
-        let header = reader.take(reader.len())?;
-        let header = codec::decode(header).map_err(|_| "its header cannot be read")?;
-        Ok(Self { header, frames })
-    }
-}
-
-/// The entry of an unfinished run under `l`.
-#[derive(Debug, PartialEq, Eq)]
-pub(super) struct LiveRun {
-    pub(super) header: RunHeader,
-    /// The commit as of which the header is; later blocks may change it.
+    /// The commit as of which it is; later blocks may change it.
     pub(super) as_of: u64,
-    /// How many frames are in segments; the others are in blocks.
-    pub(super) archived: u64,
+    /// How many frames are in segments.
+    pub(super) frames: u64,
+    /// Letters below this number were taken.
+    pub(super) taken: u64,
+    /// The number of the next letter. Those from `taken` on wait under `m`.
+    pub(super) next_letter: u64,
 }
 
-impl LiveRun {
-    pub(super) fn encode(header: &RunHeader, as_of: u64, archived: u64) -> Vec<u8> {
-        let mut out = as_of.to_le_bytes().to_vec();
-        out.extend_from_slice(&archived.to_le_bytes());
-        codec::encode_into(header, &mut out);
+impl Stored {
+    pub(super) fn encode(&self) -> Vec<u8> {
+        let mut out = Vec::with_capacity(128);
+        for number in [self.as_of, self.frames, self.taken, self.next_letter] {
+            out.extend_from_slice(&number.to_le_bytes());
+        }
+        codec::encode_into(&self.header, &mut out);
         out
     }
 
     pub(super) fn decode(record: &[u8]) -> Result<Self, Malformed> {
         let mut reader = Reader::new(record);
         let as_of = reader.u64()?;
-        let archived = reader.u64()?;
+        let frames = reader.u64()?;
+        let taken = reader.u64()?;
+        let next_letter = reader.u64()?;
         let header = reader.take(reader.len())?;
         let header = codec::decode(header).map_err(|_| "its header cannot be read")?;
+        if taken > next_letter {
+            return Err("it took more letters than there were");
+        }
         Ok(Self {
             header,
             as_of,
-            archived,
+            frames,
+            taken,
+            next_letter,
         })
+    }
+}
+
+/// The way from a run's id to its header: the record under `r`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Pointer {
+    pub(super) created_at: Timestamp,
+    /// The commit as of which the header is.
+    pub(super) as_of: u64,
+}
+
+impl Pointer {
+    pub(super) fn encode(self) -> Vec<u8> {
+        let mut out = self.created_at.as_micros().to_le_bytes().to_vec();
+        out.extend_from_slice(&self.as_of.to_le_bytes());
+        out
+    }
+
+    pub(super) fn decode(record: &[u8]) -> Result<Self, Malformed> {
+        let mut reader = Reader::new(record);
+        let pointer = Self {
+            created_at: Timestamp::from_micros(reader.u64()?),
+            as_of: reader.u64()?,
+        };
+        whole(&reader, pointer)
+    }
+}
+
+/// What is left of a deleted run while the log may tell of it: the record under `x`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Tombstone {
+    /// What blocks up to this commit say of the run is of no account.
+    pub(super) as_of: u64,
+    /// When the run was created, if segments of it are still to be removed.
+    pub(super) segments_of: Option<Timestamp>,
+}
+
+impl Tombstone {
+    pub(super) fn encode(self) -> Vec<u8> {
+        let mut out = self.as_of.to_le_bytes().to_vec();
+        if let Some(created_at) = self.segments_of {
+            out.extend_from_slice(&created_at.as_micros().to_le_bytes());
+        }
+        out
+    }
+
+    pub(super) fn decode(record: &[u8]) -> Result<Self, Malformed> {
+        let mut reader = Reader::new(record);
+        let as_of = reader.u64()?;
+        let segments_of = match reader.is_empty() {
+            true => None,
+            false => Some(Timestamp::from_micros(reader.u64()?)),
+        };
+        let tombstone = Self { as_of, segments_of };
+        whole(&reader, tombstone)
+    }
+}
+
+fn whole<T>(reader: &Reader<'_>, value: T) -> Result<T, Malformed> {
+    match reader.is_empty() {
+        true => Ok(value),
+        false => Err("it is too long"),
     }
 }
 
@@ -113,18 +166,27 @@ pub(super) struct Archive {
     pub(super) log_from: u64,
     /// The `l` entries that are there.
     pub(super) live: Census,
-    /// How many runs were archived as ended.
-    pub(super) ended: u64,
+    /// How many `h` entries are there.
+    pub(super) shelved: u64,
+    /// The `w` entries that are there.
+    pub(super) asleep: Census,
+    /// The notes that are there.
+    pub(super) notes: Census,
+    /// The tombstones that are there.
+    pub(super) deleted: Census,
 }
 
 impl Archive {
     pub(super) fn encode(&self) -> Vec<u8> {
-        let mut out = Vec::with_capacity(48);
+        let mut out = Vec::with_capacity(96);
         out.extend_from_slice(&self.number.to_le_bytes());
         out.extend_from_slice(&self.as_of.to_le_bytes());
         out.extend_from_slice(&self.log_from.to_le_bytes());
         self.live.write(&mut out);
-        out.extend_from_slice(&self.ended.to_le_bytes());
+        out.extend_from_slice(&self.shelved.to_le_bytes());
+        self.asleep.write(&mut out);
+        self.notes.write(&mut out);
+        self.deleted.write(&mut out);
         out
     }
 
@@ -135,20 +197,46 @@ impl Archive {
             as_of: reader.u64()?,
             log_from: reader.u64()?,
             live: Census::read(&mut reader)?,
-            ended: reader.u64()?,
+            shelved: reader.u64()?,
+            asleep: Census::read(&mut reader)?,
+            notes: Census::read(&mut reader)?,
+            deleted: Census::read(&mut reader)?,
         };
-        match reader.is_empty() {
-            true => Ok(archive),
-            false => Err("it is too long"),
-        }
+        whole(&reader, archive)
     }
 }
 
+/// Returns what stands for a `w` entry in the census of them.
+pub(super) fn sleeper_member(run: RunId, wake_at: Option<Timestamp>) -> u64 {
+    let time = wake_at.unwrap_or_default().as_micros();
+    member(run, &[u64::from(wake_at.is_none()), time])
+}
+
+/// Returns what stands for a tombstone in the census of them.
+pub(super) fn deleted_member(run: RunId, as_of: u64) -> u64 {
+    member(run, &[as_of])
+}
+
+/// Returns what stands for a note in the census of them.
+pub(super) fn note_member(key: &NoteKey, value: &[u8]) -> u64 {
+    let mut hash = blake3::Hasher::new();
+    hash.update(&(key.as_bytes().len() as u64).to_le_bytes());
+    hash.update(key.as_bytes()).update(value);
+    let hash = hash.finalize();
+    u64::from_le_bytes(*hash.as_bytes().first_chunk().expect("32 bytes"))
+}
+
 /// Returns what stands for an `l` entry in the census of them.
-pub(super) fn live_member(run: RunId, as_of: u64, archived: u64) -> u64 {
+pub(super) fn live_member(run: RunId, entry: &Entry) -> u64 {
+    let (taken, next) = entry.letters;
+    member(run, &[entry.as_of, entry.archived, taken, next])
+}
+
+fn member(run: RunId, numbers: &[u64]) -> u64 {
     let run = u128::from_be_bytes(*run.as_bytes());
     let (high, low) = ((run >> 64) as u64, run as u64);
-    mix(mix(mix(high) ^ low) ^ as_of) ^ archived
+    let start = mix(mix(high) ^ low);
+    numbers.iter().fold(start, |sum, number| mix(sum ^ number))
 }
 
 #[cfg(test)]
@@ -158,7 +246,7 @@ mod tests {
     #[test]
     fn packed_frames_come_back_and_records_stay_small() {
         let at = RunPosition {
-            created_at: crate::clock::Timestamp::from_micros(9),
+            created_at: Timestamp::from_micros(9),
             run: RunId::from_bytes([3; 16]),
         };
         let frames: Vec<Bytes> = [0, 10, 3_000, 990, 1, 20_000, 5, 4_000, 3_992, 3_988]
@@ -181,9 +269,12 @@ mod tests {
     fn a_length_that_claims_too_much_is_refused() {
         let record = Bytes::from_static(&[255, 255, 255, 255, 1]);
         assert!(unpack(&record).is_err());
-        assert!(EndedRun::decode(&[1, 2, 3]).is_err());
-        assert!(LiveRun::decode(&[0; 16]).is_err());
-        assert!(Archive::decode(&[0; 47]).is_err());
-        assert!(Archive::decode(&[0; 49]).is_err());
+        assert!(Stored::decode(&[1, 2, 3]).is_err());
+        assert!(Stored::decode(&[0; 32]).is_err());
+        assert!(Pointer::decode(&[0; 17]).is_err());
+        assert!(Tombstone::decode(&[0; 9]).is_err());
+        assert!(Tombstone::decode(&[0; 17]).is_err());
+        assert!(Archive::decode(&[0; 95]).is_err());
+        assert!(Archive::decode(&[0; 97]).is_err());
     }
 }

@@ -4,6 +4,7 @@
 //! Owns the one lock of the store. It is held for look-ups and queuing only, never while
 //! anything is written or synced.
 
+use std::collections::VecDeque;
 use std::fs::File;
 use std::path::PathBuf;
 use std::sync::atomic::AtomicU64;
@@ -13,6 +14,7 @@ use std::time::{Duration, Instant};
 use tokio::sync::watch;
 
 use super::database::Database;
+use super::deletions::Deletion;
 use super::ledger::{Due, Ledger};
 use super::log::LogFile;
 use super::op::Op;
@@ -52,6 +54,7 @@ pub(super) struct State {
     sleeping: bool,
     archiver: Resting,
     archiver_stops: bool,
+    pub(super) deletions: VecDeque<Deletion>,
 }
 
 /// The file that will be the log's next one.
@@ -71,8 +74,8 @@ enum Resting {
     No,
     /// Anything.
     ForWork,
-    /// A time, or enough work to begin before that.
-    ForTime,
+    /// A time, or work that is due before that.
+    Until(Instant),
 }
 
 /// What the archiver does next.
@@ -80,6 +83,7 @@ enum Resting {
 pub(super) enum Chore {
     Archive,
     PrepareFile,
+    Delete,
     Stop,
 }
 
@@ -134,6 +138,7 @@ impl Shared {
                 sleeping: false,
                 archiver: Resting::No,
                 archiver_stops: false,
+                deletions: VecDeque::new(),
             }),
             wake: Condvar::new(),
             wake_archiver: Condvar::new(),
@@ -226,6 +231,10 @@ impl Shared {
             if state.archiver_stops || matches!(state.phase, Phase::Failed(_)) {
                 return Chore::Stop;
             }
+            // Commits must not wait for deletions.
+            if !state.deletions.is_empty() && !state.ledger.is_behind() {
+                return Chore::Delete;
+            }
             let due = state.ledger.due();
             if due == Due::Now {
                 return Chore::Archive;
@@ -237,7 +246,7 @@ impl Shared {
             let (resting, wait) = match due {
                 Due::At(at) => {
                     let wait = at.saturating_duration_since(Instant::now());
-                    (Resting::ForTime, Some(wait))
+                    (Resting::Until(at), Some(wait))
                 }
                 _ => (Resting::ForWork, None),
             };
@@ -251,9 +260,12 @@ impl Shared {
         self.wake_archiver.notify_one();
     }
 
-    /// Tells the archiver to stop after what it is doing.
+    /// Tells the archiver to stop after what it is doing. What is still to be deleted stays.
     pub(super) fn stop_archiver(&self) {
-        self.lock().archiver_stops = true;
+        let mut state = self.lock();
+        state.archiver_stops = true;
+        state.deletions.clear();
+        drop(state);
         self.wake_archiver.notify_one();
     }
 
@@ -295,12 +307,16 @@ impl Shared {
         }
         let stopped = state.stopped();
         let queue = std::mem::take(&mut state.queue);
+        let deletions = std::mem::take(&mut state.deletions);
         state.sleeping = false;
         drop(state);
         self.wake.notify_one();
         self.wake_archiver.notify_one();
         for op in queue {
             op.refuse(stopped.clone());
+        }
+        for deletion in deletions {
+            deletion.refuse(stopped.clone());
         }
     }
 }
@@ -313,8 +329,13 @@ impl State {
             Resting::ForWork => {
                 self.ledger.due() != Due::Never || matches!(self.spare, Spare::Wanted)
             }
-            Resting::ForTime => {
-                self.ledger.due() == Due::Now || matches!(self.spare, Spare::Wanted)
+            Resting::Until(time) => {
+                let sooner = match self.ledger.due() {
+                    Due::Now => true,
+                    Due::At(at) => at < time,
+                    Due::Never => false,
+                };
+                sooner || matches!(self.spare, Spare::Wanted)
             }
         }
     }
@@ -322,7 +343,9 @@ impl State {
     /// Says whether the archiver has nothing to do and does nothing.
     #[cfg(test)]
     pub(super) fn is_settled(&self) -> bool {
-        self.archiver == Resting::ForWork && self.ledger.due() == Due::Never
+        self.archiver == Resting::ForWork
+            && self.ledger.due() == Due::Never
+            && self.deletions.is_empty()
     }
 
     /// Says whether calls are taken.

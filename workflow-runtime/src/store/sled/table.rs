@@ -8,9 +8,12 @@ use std::collections::BTreeMap;
 
 use bytes::Bytes;
 
-use crate::id_map::IdMap;
+use super::mailbox::Mailbox;
+use super::segment::Stored;
+use crate::clock::Timestamp;
+use crate::id_map::{IdMap, IdSet};
 use crate::ids::RunId;
-use crate::store::{Epoch, RunHeader, RunPosition, RunState, StoreError, StoreResult};
+use crate::store::{Append, Epoch, RunHeader, RunPosition, RunState, StoreError, StoreResult};
 
 /// A run whose frames in memory exceed this gets a segment: memory per run stays bounded.
 pub(super) const MAX_TAIL_BYTES: usize = 4 * 1024;
@@ -23,12 +26,26 @@ pub(super) struct TailFrame {
     pub(super) commit: u64,
 }
 
-/// The entry of a run under `l`.
+/// What the database has of a run in memory, beside segments.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct LiveEntry {
+pub(super) struct Entry {
     pub(super) as_of: u64,
     pub(super) archived: u64,
+    /// The letters that lie under `m`: from this number on, and before that one.
+    pub(super) letters: (u64, u64),
+    pub(super) place: Place,
     pub(super) pieces: u16,
+}
+
+/// Where a run's header lies in the database.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Place {
+    /// Under `l`.
+    Live,
+    /// Under `h`: it slept when that was written, and is under `w` with this time.
+    Asleep(Option<Timestamp>),
+    /// Under `h`: it had ended when that was written.
+    Ended,
 }
 
 /// A run that has not left memory.
@@ -41,16 +58,23 @@ pub(super) struct Live {
     pub(super) next_seq: u64,
     /// Whether its end is queued or committed.
     pub(super) ending: bool,
+    /// Whether its owner's wish to let it sleep is queued.
+    pub(super) releasing: bool,
     /// How many frames are in segments.
     pub(super) archived: u64,
     /// The committed frames after those.
     pub(super) tail: Vec<TailFrame>,
     pub(super) tail_bytes: usize,
-    /// Blocks with changes of parking that no `l` entry has yet.
-    pub(super) parked_in: Vec<u64>,
-    pub(super) entry: Option<LiveEntry>,
+    /// Blocks with changes of state that the database does not know of yet.
+    pub(super) changed_in: Vec<u64>,
+    /// `None`: it never got a letter.
+    pub(super) mailbox: Option<Box<Mailbox>>,
+    /// Boxed: most runs that wait have none.
+    pub(super) entry: Option<Box<Entry>>,
     /// Whether it is in line to be archived.
     pub(super) due: bool,
+    /// How many queued operations need it to stay in memory.
+    pub(super) pins: u32,
 }
 
 impl Live {
@@ -60,13 +84,46 @@ impl Live {
             epoch: Epoch::FIRST,
             next_seq: 0,
             ending: false,
+            releasing: false,
             archived: 0,
             tail: Vec::new(),
             tail_bytes: 0,
-            parked_in: Vec::new(),
+            changed_in: Vec::new(),
+            mailbox: None,
             entry: None,
             due: false,
+            pins: 0,
         }
+    }
+
+    /// Takes a run back into memory that left it. Its frames stay where they are.
+    pub(super) fn from_shelf(stored: Stored, pieces: u16) -> Self {
+        let place = match stored.header.state {
+            RunState::Asleep { wake_at } => Place::Asleep(wake_at),
+            _ => Place::Ended,
+        };
+        let mut live = Self::from_stored(stored, place, pieces);
+        live.next_seq = live.archived;
+        live.ending = live.ended();
+        live
+    }
+
+    /// Takes what the database has of a run, without the letters that wait for it.
+    pub(super) fn from_stored(stored: Stored, place: Place, pieces: u16) -> Self {
+        let mut live = Self::new(stored.header);
+        live.archived = stored.frames;
+        if stored.next_letter > 0 {
+            let mailbox = Mailbox::new(stored.taken, stored.next_letter);
+            live.mailbox = Some(Box::new(mailbox));
+        }
+        live.entry = Some(Box::new(Entry {
+            as_of: stored.as_of,
+            archived: stored.frames,
+            letters: (stored.taken, stored.next_letter),
+            place,
+            pieces,
+        }));
+        live
     }
 
     /// Adds a committed frame.
@@ -84,19 +141,52 @@ impl Live {
         matches!(self.header.state, RunState::Ended(_))
     }
 
+    /// Says whether the run sleeps, as far as committed.
+    pub(super) fn asleep(&self) -> bool {
+        matches!(self.header.state, RunState::Asleep { .. })
+    }
+
+    /// Says whether letters wait for it, as far as committed.
+    pub(super) fn has_mail(&self) -> bool {
+        self.mailbox.as_ref().is_some_and(|mail| !mail.is_empty())
+    }
+
+    /// Says whether the run needs no memory once it is archived.
+    pub(super) fn leaves(&self) -> bool {
+        self.ended() || (self.asleep() && !self.has_mail())
+    }
+
+    /// Takes letters, and returns the commits that they no longer need.
+    pub(super) fn take_letters(&mut self, below: u64) -> Vec<u64> {
+        self.mailbox.get_or_insert_default().take(below)
+    }
+
+    /// Drops the letters that wait for a run that has ended. Their blocks are needed until it
+    /// is archived: until then nothing else knows how many there were.
+    pub(super) fn drop_letters(&mut self) {
+        if let Some(mailbox) = &mut self.mailbox {
+            let dropped = mailbox.take(mailbox.next);
+            self.changed_in.extend(dropped);
+        }
+    }
+
     /// Says whether a block before this one still holds something of the run.
     pub(super) fn needs_before(&self, commit: u64) -> bool {
         let oldest = self.tail.first().map(|frame| frame.commit);
-        let parked = self.parked_in.first().copied();
-        oldest
+        let changed = self.changed_in.first().copied();
+        let letter = self.mailbox.as_ref().and_then(|mail| mail.oldest());
+        [oldest, changed, letter]
             .into_iter()
-            .chain(parked)
+            .flatten()
             .any(|oldest| oldest < commit)
     }
 
     /// Says whether the run should be archived by itself.
     pub(super) fn wants_archiving(&self) -> bool {
-        self.ended() || self.tail_bytes > MAX_TAIL_BYTES || !self.parked_in.is_empty()
+        let is_parked = matches!(self.header.state, RunState::Parked(_));
+        self.tail_bytes > MAX_TAIL_BYTES
+            || self.leaves()
+            || (is_parked && !self.changed_in.is_empty())
     }
 }
 
@@ -107,10 +197,51 @@ pub(super) struct Table {
     pub(super) runs: IdMap<RunId, Box<Live>>,
     /// The listing order of them.
     pub(super) order: BTreeMap<RunPosition, RunId>,
+    /// Those that sleep: they are about to leave, or letters wait for them.
+    pub(super) sleeping: IdSet<RunId>,
+    /// Runs that are about to be deleted, and cannot come back into memory.
+    pub(super) deleting: IdSet<RunId>,
+    /// How often runs left memory.
+    pub(super) departures: u64,
+    /// The newest epoch that was given to a claim: one count for all runs, so that none is
+    /// given twice to a run that was out of memory in between.
+    newest_epoch: Epoch,
 }
 
 impl Table {
-    pub(super) fn insert(&mut self, live: Live) {
+    /// Returns an epoch that no run ever had.
+    pub(super) fn next_epoch(&mut self) -> Epoch {
+        self.newest_epoch = self.newest_epoch.max(Epoch::FIRST).next();
+        self.newest_epoch
+    }
+
+    /// Gives a run to a new owner, and keeps it in memory until that is committed.
+    pub(super) fn claim(&mut self, run: RunId) -> Option<Epoch> {
+        let epoch = self.next_epoch();
+        let live = self.runs.get_mut(&run)?;
+        live.epoch = epoch;
+        live.pins += 1;
+        Some(epoch)
+    }
+
+    /// Changes the committed state of a run.
+    pub(super) fn set_state(&mut self, run: RunId, state: RunState) -> Option<&mut Live> {
+        let live = self.runs.get_mut(&run)?;
+        live.header.state = state;
+        if live.asleep() {
+            self.sleeping.insert(run);
+        } else {
+            self.sleeping.remove(&run);
+        }
+        Some(live)
+    }
+
+    pub(super) fn insert(&mut self, mut live: Live) {
+        if live.asleep() {
+            // Nobody owns it.
+            live.epoch = self.next_epoch();
+            self.sleeping.insert(live.header.run);
+        }
         self.order.insert(live.header.position(), live.header.run);
         self.runs.insert(live.header.run, Box::new(live));
     }
@@ -118,32 +249,43 @@ impl Table {
     pub(super) fn remove(&mut self, run: RunId) -> Option<Box<Live>> {
         let live = self.runs.remove(&run)?;
         self.order.remove(&live.header.position());
+        self.sleeping.remove(&run);
+        self.departures += 1;
         Some(live)
     }
 
     /// Accepts an append for the queue, or says why not. `None`: the run is not in memory.
-    pub(super) fn accept_append(
-        &mut self,
-        run: RunId,
-        epoch: Epoch,
-        first_seq: u64,
-        frames: usize,
-        ends: bool,
-    ) -> Option<StoreResult<()>> {
+    ///
+    /// What it says to have taken is forgotten if it took that before, so that most appends
+    /// say nothing of letters.
+    pub(super) fn accept_append(&mut self, append: &mut Append) -> Option<StoreResult<()>> {
+        let run = append.run;
         let live = self.runs.get_mut(&run)?;
-        if let Err(error) = live.owned(epoch) {
+        if let Err(error) = live.owned(append.epoch) {
             return Some(Err(error));
         }
-        if first_seq != live.next_seq {
+        if append.first_seq != live.next_seq {
             return Some(Err(StoreError::OutOfOrder {
                 run,
                 expected: live.next_seq,
-                got: first_seq,
+                got: append.first_seq,
             }));
         }
-        live.next_seq += frames as u64;
-        live.ending = ends;
+        live.next_seq += append.frames.len() as u64;
+        live.ending = append.end.is_some();
+        let known = live.mailbox.as_ref().map_or(0, |mail| mail.taken);
+        if append.taken <= known {
+            append.taken = 0;
+        }
         Some(Ok(()))
+    }
+
+    /// Accepts the wish to let a run sleep for the queue. `None`: the run is not in memory.
+    pub(super) fn accept_release(&mut self, run: RunId, epoch: Epoch) -> Option<StoreResult<()>> {
+        let live = self.runs.get_mut(&run)?;
+        let owned = live.owned(epoch);
+        live.releasing |= owned.is_ok();
+        Some(owned)
     }
 
     /// Accepts a change of parking for the queue. `None`: the run is not in memory.
@@ -157,7 +299,7 @@ impl Live {
         let run = self.header.run;
         if self.ending {
             Err(StoreError::Ended { run })
-        } else if self.epoch != epoch {
+        } else if self.epoch != epoch || self.releasing {
             Err(StoreError::StaleEpoch { run })
         } else {
             Ok(())

@@ -48,14 +48,14 @@ impl Harness for SledHarness {
 crate::store_conformance!(SledHarness::default());
 
 /// A directory with a store that was closed.
-struct Closed {
+pub(super) struct Closed {
     _directory: tempfile::TempDir,
-    path: PathBuf,
+    pub(super) path: PathBuf,
 }
 
 impl SledStore {
     /// Waits until nothing is in line to be archived.
-    fn settled(&self) {
+    pub(super) fn settled(&self) {
         let begun = std::time::Instant::now();
         while !self.shared.lock().is_settled() {
             assert!(begun.elapsed().as_secs() < 20, "it never settles");
@@ -64,7 +64,7 @@ impl SledStore {
     }
 }
 
-fn header(n: u64) -> RunHeader {
+pub(super) fn header(n: u64) -> RunHeader {
     let mut id = [0; 16];
     id[..8].copy_from_slice(&n.wrapping_mul(0x9e37_79b9_7f4a_7c15).to_be_bytes());
     id[8..].copy_from_slice(&n.to_be_bytes());
@@ -76,30 +76,34 @@ fn header(n: u64) -> RunHeader {
         key: None,
         input_digest: Digest::from_bytes([0; 16]),
         created_at: Timestamp::from_micros(n),
+        origin: None,
         state: RunState::Active,
     }
 }
 
-fn new_run(n: u64) -> NewRun {
+pub(super) fn new_run(n: u64) -> NewRun {
     NewRun {
         header: header(n),
         first: vec![1; 100].into(),
+        rest: Vec::new(),
         durability: Durability::Synced,
     }
 }
 
-fn append(n: u64, seq: u64, len: usize) -> Append {
+pub(super) fn append(n: u64, seq: u64, len: usize) -> Append {
     Append {
         run: header(n).run,
         epoch: Epoch::FIRST,
         first_seq: seq,
         frames: vec![vec![2; len].into()],
         end: None,
+        taken: 0,
+        changes: None,
         durability: Durability::Synced,
     }
 }
 
-fn ending(n: u64, seq: u64) -> Append {
+pub(super) fn ending(n: u64, seq: u64) -> Append {
     Append {
         end: Some(RunEnd {
             kind: EndKind::Completed,
@@ -111,7 +115,7 @@ fn ending(n: u64, seq: u64) -> Append {
 
 impl Closed {
     /// Makes a store with a run that has segments, two short live ones and a finished one.
-    async fn new() -> Self {
+    pub(super) async fn new() -> Self {
         let directory = tempfile::tempdir().expect("a temporary directory");
         let path = directory.path().join("store");
         let closed = Self {
@@ -134,19 +138,19 @@ impl Closed {
         closed
     }
 
-    fn open(&self) -> crate::store::StoreResult<SledStore> {
+    pub(super) fn open(&self) -> crate::store::StoreResult<SledStore> {
         SledStore::open(&self.path, SledOptions::default())
     }
 
     /// Lets everything that is in line leave memory, and closes the store.
-    async fn settle(&self) {
+    pub(super) async fn settle(&self) {
         let store = self.open().expect("it opens");
         store.settled();
         store.close().await.expect("closed");
     }
 
     /// Changes the tree behind the store's back.
-    fn tamper(&self, change: impl FnOnce(&Database) -> Vec<Write>) {
+    pub(super) fn tamper(&self, change: impl FnOnce(&Database) -> Vec<Write>) {
         let settings = Settings {
             cache_bytes: 1 << 20,
             skip_fdatasync: false,
@@ -158,7 +162,7 @@ impl Closed {
         database.close().expect("closed");
     }
 
-    fn expect_corrupt(&self, place: &str) {
+    pub(super) fn expect_corrupt(&self, place: &str) {
         match self.open() {
             Err(StoreError::Corrupt { place: found, .. }) => {
                 assert!(found.contains(place), "{found}");
@@ -239,7 +243,7 @@ async fn sled_never_spills_pages_into_files() {
 async fn a_write_that_is_too_large_is_refused_and_the_store_goes_on() {
     let closed = Closed::new().await;
     let store = closed.open().expect("it opens");
-    let claim = store.claim(header(2).run).await.expect("claimed");
+    let claim = store.claim(header(2).run, 0).await.expect("claimed");
     let mut large = append(2, 4, super::MAX_APPEND_BYTES + 1);
     large.epoch = claim.expect("there").epoch;
     let refused = store.append(large.clone()).await;
@@ -261,7 +265,7 @@ async fn a_dropped_store_can_be_opened_again_at_once() {
     let closed = Closed::new().await;
     for _ in 0..30 {
         let store = closed.open().expect("the directory was released");
-        let claim = store.claim(header(2).run).await.expect("claimed");
+        let claim = store.claim(header(2).run, 0).await.expect("claimed");
         let claim = claim.expect("there");
         let next = claim.frames.len() as u64;
         let mut one = append(2, next, 50);

@@ -1,33 +1,52 @@
-//! Runs as a reader sees them: what is in memory and what left it, together.
+//! Runs and notes as a reader sees them: what is in memory and what left it, together.
 //!
-//! Owns the merge of the table of live runs with the database. Never writes.
+//! Owns the merge of memory with the database. What is in memory counts: of a run that came
+//! back the database may still say that it sleeps. Memory is looked at first, because things
+//! go to the database before they leave it. Never writes.
+
+use std::collections::BTreeMap;
+use std::ops::Bound;
+use std::sync::atomic::Ordering;
 
 use bytes::Bytes;
+use tokio::sync::oneshot;
 
 use super::database::Database;
+use super::judge::take_back;
+use super::op::Op;
 use super::reads;
 use super::shared::Shared;
-use super::table::Live;
+use super::table::{Live, Table};
+use crate::clock::Timestamp;
+use crate::id_map::IdSet;
 use crate::ids::RunId;
-use crate::store::{Epoch, RunHeader, RunQuery, StoreResult};
+use crate::store::{
+    Epoch, Mail, NoteKey, RunHeader, RunOrder, RunQuery, RunState, Sleeper, StoreError, StoreResult,
+};
+
+/// How often notes are read again if an archive was made meanwhile.
+const TRIES: usize = 4;
 
 /// What is known of a run at one moment.
 pub(super) struct Snapshot {
     pub(super) header: RunHeader,
-    pub(super) epoch: Epoch,
     /// How many frames are in segments.
     archived: u64,
     /// The committed frames after those.
     tail: Vec<Bytes>,
+    pub(super) mail: Vec<Mail>,
+    pub(super) next_letter: u64,
 }
 
 impl Snapshot {
     fn of(live: &Live) -> Self {
+        let mailbox = live.mailbox.as_ref();
         Self {
             header: live.header.clone(),
-            epoch: live.epoch,
             archived: live.archived,
             tail: live.tail.iter().map(|frame| frame.bytes.clone()).collect(),
+            mail: mailbox.map_or_else(Vec::new, |mail| mail.from(0)),
+            next_letter: mailbox.map_or(0, |mail| mail.next),
         }
     }
 
@@ -37,20 +56,33 @@ impl Snapshot {
         database: &Database,
         run: RunId,
     ) -> StoreResult<Option<Self>> {
-        if let Some(live) = shared.lock().table.runs.get(&run) {
-            return Ok(Some(Self::of(live)));
+        let in_memory = || {
+            shared
+                .lock()
+                .table
+                .runs
+                .get(&run)
+                .map(|live| Self::of(live))
+        };
+        if let Some(found) = in_memory() {
+            return Ok(Some(found));
         }
-        let ended = reads::ended_run(database, run)?;
-        Ok(ended.map(|ended| Self {
-            header: ended.header,
-            epoch: Epoch::FIRST,
-            archived: ended.frames,
+        let Some(stored) = reads::shelved(database, run)? else {
+            // It may have come back into memory in between.
+            return Ok(in_memory());
+        };
+        Ok(Some(Self {
+            header: stored.header,
+            archived: stored.frames,
             tail: Vec::new(),
+            mail: Vec::new(),
+            next_letter: stored.next_letter,
         }))
     }
 
+    /// Reads frames of the run.
     pub(super) fn frames(
-        self,
+        &self,
         database: &Database,
         from: u64,
         limit: usize,
@@ -59,47 +91,264 @@ impl Snapshot {
         let mut frames = reads::segment_frames(database, at, from, self.archived, limit)?;
         let skip = usize::try_from(from.saturating_sub(self.archived)).unwrap_or(usize::MAX);
         let room = limit - frames.len();
-        frames.extend(self.tail.into_iter().skip(skip).take(room));
+        frames.extend(self.tail.iter().skip(skip).take(room).cloned());
         Ok(frames)
     }
 }
 
-/// Merges runs in memory with ended ones in the database, newest first.
+/// A run that was claimed by somebody who found it outside of memory.
+pub(super) enum Claimed {
+    /// It is in memory now, or again. The claim is queued.
+    InMemory(Epoch, oneshot::Receiver<StoreResult<()>>),
+    /// It has ended: there is nothing to own.
+    Ended(Epoch),
+}
+
+/// Takes a sleeping run back into memory and gives it to a new owner.
+pub(super) fn take_back_and_claim(
+    shared: &Shared,
+    database: &Database,
+    run: RunId,
+) -> StoreResult<Option<Claimed>> {
+    loop {
+        let departures = {
+            let mut state = shared.lock();
+            state.open()?;
+            if let Some(epoch) = state.table.claim(run) {
+                let (reply, durable) = oneshot::channel();
+                shared.push(&mut state, Op::Claim(run, reply));
+                return Ok(Some(Claimed::InMemory(epoch, durable)));
+            }
+            state.table.departures
+        };
+        let stored = reads::shelved(database, run)?;
+        let mut state = shared.lock();
+        let table = &mut state.table;
+        if table.departures != departures {
+            // It may have been in memory and gone again since: what was read may be old.
+            continue;
+        }
+        match stored {
+            Some(stored) if stored.header.end().is_none() => take_back(table, stored),
+            Some(_) => return Ok(Some(Claimed::Ended(table.next_epoch()))),
+            None if table.runs.contains_key(&run) => {}
+            None => return Ok(None),
+        }
+    }
+}
+
+/// Finds a run and reads frames of it. A run that is deleted meanwhile is not there.
+pub(super) fn journal(
+    shared: &Shared,
+    database: &Database,
+    run: RunId,
+    from: u64,
+    limit: usize,
+) -> StoreResult<Option<(Snapshot, Vec<Bytes>)>> {
+    let Some(found) = Snapshot::find(shared, database, run)? else {
+        return Ok(None);
+    };
+    match found.frames(database, from, limit) {
+        Ok(frames) => Ok(Some((found, frames))),
+        Err(error @ StoreError::Corrupt { .. }) => match Snapshot::find(shared, database, run)? {
+            Some(_) => Err(error),
+            None => Ok(None),
+        },
+        Err(error) => Err(error),
+    }
+}
+
+/// Merges runs in memory with those that left it.
 pub(super) fn list(
     shared: &Shared,
     database: &Database,
     query: &RunQuery,
 ) -> StoreResult<Vec<RunHeader>> {
-    // The database first: a run that leaves memory meanwhile is found at least once.
-    let mut ended = Vec::new();
-    for found in reads::ended_runs(database, query) {
-        if ended.len() >= query.limit {
+    let mut all = in_memory(&shared.lock().table, query);
+    let mut shelf = reads::shelf(database, query);
+    let mut room = query.limit;
+    while room > 0 {
+        let mut found = Vec::with_capacity(room.min(1_024));
+        for stored in shelf.by_ref() {
+            let header = stored?.header;
+            if query.matches(&header) {
+                found.push(header);
+            }
+            if found.len() == room {
+                break;
+            }
+        }
+        let at_the_end = found.len() < room;
+        let state = shared.lock();
+        for header in found {
+            match state.table.runs.get(&header.run) {
+                // It is among those in memory, or came back meanwhile.
+                Some(live) if query.matches(&live.header) => all.push(live.header.clone()),
+                Some(_) => {}
+                None => {
+                    all.push(header);
+                    room -= 1;
+                }
+            }
+        }
+        if at_the_end {
             break;
         }
-        let found = found?;
-        if query.matches(&found.header) {
-            ended.push(found.header);
-        }
     }
-    let end = match query.after {
-        Some(after) => std::ops::Bound::Excluded(after),
-        None => std::ops::Bound::Unbounded,
-    };
-    let state = shared.lock();
-    let live = state
-        .table
-        .order
-        .range((std::ops::Bound::Unbounded, end))
-        .rev()
-        .map(|(_, run)| &state.table.runs[run].header)
-        .filter(|header| query.matches(header))
-        .take(query.limit)
-        .cloned();
-    let mut all: Vec<RunHeader> = live.collect();
-    drop(state);
-    all.extend(ended);
-    all.sort_by_key(|header| std::cmp::Reverse(header.position()));
+    // Stable: what was found in memory comes before what the database says of the same run.
+    match query.order {
+        RunOrder::NewestFirst => all.sort_by_key(|header| std::cmp::Reverse(header.position())),
+        RunOrder::OldestFirst => all.sort_by_key(RunHeader::position),
+    }
     all.dedup_by_key(|header| header.position());
     all.truncate(query.limit);
     Ok(all)
+}
+
+fn in_memory(table: &Table, query: &RunQuery) -> Vec<RunHeader> {
+    let matching = |runs: &mut dyn Iterator<Item = &RunId>| {
+        runs.map(|run| &table.runs[run].header)
+            .filter(|header| query.matches(header))
+            .take(query.limit)
+            .cloned()
+            .collect()
+    };
+    let place = query.after.map_or(Bound::Unbounded, Bound::Excluded);
+    match query.order {
+        RunOrder::NewestFirst => {
+            let older = table.order.range((Bound::Unbounded, place));
+            matching(&mut older.rev().map(|(_, run)| run))
+        }
+        RunOrder::OldestFirst => {
+            let newer = table.order.range((place, Bound::Unbounded));
+            matching(&mut newer.map(|(_, run)| run))
+        }
+    }
+}
+
+/// A sleeper's place in the order of waking.
+fn place(sleeper: &Sleeper) -> (bool, Timestamp, RunId) {
+    let wake_at = sleeper.wake_at;
+    (wake_at.is_none(), wake_at.unwrap_or_default(), sleeper.run)
+}
+
+/// Returns a run in memory as a sleeper, if it sleeps. If letters wait for it, it is due.
+fn sleeper(live: &Live) -> Option<Sleeper> {
+    let RunState::Asleep { wake_at } = live.header.state else {
+        return None;
+    };
+    let wake_at = match live.has_mail() {
+        true => Some(Timestamp::default()),
+        false => wake_at,
+    };
+    Some(Sleeper {
+        wake_at,
+        run: live.header.run,
+        namespace: live.header.namespace.clone(),
+    })
+}
+
+/// Merges sleeping runs in memory with those that left it.
+pub(super) fn asleep(
+    shared: &Shared,
+    database: &Database,
+    after: Option<&Sleeper>,
+    limit: usize,
+) -> StoreResult<Vec<Sleeper>> {
+    let behind = |sleeper: &Sleeper| after.is_none_or(|after| place(sleeper) > place(after));
+    let mut all: Vec<Sleeper> = {
+        let state = shared.lock();
+        let runs = state.table.sleeping.iter();
+        let sleepers = runs.filter_map(|run| sleeper(state.table.runs.get(run)?));
+        sleepers.filter(behind).collect()
+    };
+    let known: IdSet<RunId> = all.iter().map(|sleeper| sleeper.run).collect();
+    let mut entries = reads::sleepers(database, after);
+    let mut room = limit;
+    while room > 0 {
+        let mut found = Vec::with_capacity(room.min(1_024));
+        for entry in entries.by_ref().take(room) {
+            found.push(entry?);
+        }
+        let at_the_end = found.len() < room;
+        let state = shared.lock();
+        for entry in found {
+            if !state.table.runs.contains_key(&entry.run) && !known.contains(&entry.run) {
+                all.push(entry);
+                room -= 1;
+            }
+        }
+        if at_the_end {
+            break;
+        }
+    }
+    all.sort_by_key(place);
+    all.truncate(limit);
+    Ok(all)
+}
+
+/// Reads a note.
+pub(super) fn note(
+    shared: &Shared,
+    database: &Database,
+    key: &NoteKey,
+) -> StoreResult<Option<Bytes>> {
+    let changed = shared.lock().ledger.notes.get(key);
+    match changed {
+        Some(value) => Ok(value),
+        None => reads::note(database, key),
+    }
+}
+
+/// Merges changed notes with archived ones.
+pub(super) fn notes(
+    shared: &Shared,
+    database: &Database,
+    prefix: &NoteKey,
+    after: Option<&NoteKey>,
+    limit: usize,
+) -> StoreResult<Vec<(NoteKey, Bytes)>> {
+    let mut tries = 0;
+    loop {
+        let archive = shared.archived.load(Ordering::Acquire);
+        let found = notes_once(shared, database, prefix, after, limit)?;
+        tries += 1;
+        // What an archive brought meanwhile may be newer than what was found in memory.
+        if tries == TRIES || shared.archived.load(Ordering::Acquire) == archive {
+            return Ok(found);
+        }
+    }
+}
+
+fn notes_once(
+    shared: &Shared,
+    database: &Database,
+    prefix: &NoteKey,
+    after: Option<&NoteKey>,
+    limit: usize,
+) -> StoreResult<Vec<(NoteKey, Bytes)>> {
+    let changed: BTreeMap<NoteKey, Option<Bytes>> = {
+        let state = shared.lock();
+        let changed = state.ledger.notes.range(prefix, after);
+        changed
+            .map(|(key, value)| (key.clone(), value.cloned()))
+            .collect()
+    };
+    let mut archived = Vec::new();
+    for found in reads::notes(database, prefix, after) {
+        if archived.len() >= limit {
+            break;
+        }
+        let (key, value) = found?;
+        if !changed.contains_key(&key) {
+            archived.push((key, value));
+        }
+    }
+    let changed = changed
+        .into_iter()
+        .filter_map(|(key, value)| Some((key, value?)));
+    archived.extend(changed);
+    archived.sort_by(|(a, _), (b, _)| a.cmp(b));
+    archived.truncate(limit);
+    Ok(archived)
 }

@@ -1,0 +1,276 @@
+//! Checkpoints: a workflow that begins anew with a state, at a cost that does not grow.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use futures::join;
+use workflow_runtime::journal::Event;
+use workflow_runtime::store::memory::{Fault, FaultPlan, MemoryStore, Surviving};
+use workflow_runtime::{
+    Engine, EngineBuilder, EngineError, Result, RunError, checkpoint, now, patched, random, sleep,
+    start_child, step, wait_for, workflow,
+};
+use workflow_tests::{Ledger, survive};
+
+#[step]
+async fn act(#[resource] ledger: &Ledger, what: String) -> Result<usize> {
+    ledger.act(&what);
+    Ok(what.len())
+}
+
+#[workflow]
+async fn counting(at: u64, until: u64) -> Result<u64> {
+    act(format!("number {at}")).await?;
+    if at.is_multiple_of(2) {
+        sleep(Duration::from_millis(1)).await;
+    }
+    if at == until {
+        return Ok(at);
+    }
+    checkpoint(&(at + 1, until)).await
+}
+
+/// What a pass saw of time, chance and patches.
+#[workflow]
+async fn looking(seen: Vec<(u64, bool, bool)>) -> Result<Vec<(u64, bool, bool)>> {
+    let mut seen = seen;
+    let before = now();
+    act(format!("look {}", seen.len())).await?;
+    seen.push((random(), patched("new way"), before <= now()));
+    if seen.len() == 3 {
+        return Ok(seen);
+    }
+    checkpoint(&seen).await
+}
+
+#[workflow]
+async fn listening(names: Vec<String>) -> Result<Vec<String>> {
+    let mut names = names;
+    names.push(wait_for::<String>("name").await?);
+    if names.len() == 3 {
+        return Ok(names);
+    }
+    checkpoint(&names).await
+}
+
+#[workflow]
+async fn child() -> Result<()> {
+    wait_for::<()>("go").await
+}
+
+#[workflow]
+async fn starting(pass: u32) -> Result<u32> {
+    match pass {
+        0 => {
+            start_child(child());
+        }
+        _ => wait_for::<()>("end").await?,
+    }
+    match pass {
+        0 => checkpoint(&1_u32).await,
+        _ => Ok(pass),
+    }
+}
+
+#[step(undo = forget)]
+async fn remember(what: String) -> Result<()> {
+    let _ = what;
+    Ok(())
+}
+
+#[step]
+async fn forget(what: String, done: Option<()>) -> Result<()> {
+    let _ = (what, done);
+    Ok(())
+}
+
+#[workflow]
+async fn hasty(how: u32) -> Result<()> {
+    match how {
+        0 => {
+            let anew = async {
+                let () = checkpoint(&1_u32).await;
+            };
+            join!(act("slow".into()), anew).0.map(drop)
+        }
+        1 => {
+            remember("this".into()).await?;
+            checkpoint(&1_u32).await
+        }
+        _ => checkpoint(&"not a number").await,
+    }
+}
+
+fn engine(ledger: &Arc<Ledger>) -> EngineBuilder {
+    Engine::builder()
+        .register::<counting>()
+        .register::<looking>()
+        .register::<listening>()
+        .register::<child>()
+        .register::<starting>()
+        .register::<hasty>()
+        .resource_arc(ledger.clone())
+}
+
+#[tokio::test]
+async fn a_crash_at_any_write_changes_neither_result_nor_effects() {
+    let ledger = Ledger::shared();
+    let (result, store) = survive(|| engine(&ledger), || counting(0, 5), []).await;
+    assert_eq!(result.expect("ends well"), 5);
+    let effects = ledger.effects();
+    assert_eq!(effects.len(), 6);
+    for write in 0..store.writes() {
+        for fault in [Fault::CrashBefore, Fault::CrashAfter, Fault::Tear] {
+            let ledger = Ledger::shared();
+            let plan = FaultPlan::at(write, fault);
+            let (result, store) = survive(|| engine(&ledger), || counting(0, 5), [plan]).await;
+            assert_eq!(result.expect("ends well"), 5, "{write} {fault:?}");
+            assert_eq!(ledger.effects(), effects, "{write} {fault:?}");
+            let after = engine(&ledger).open_with(store.reopen(Surviving::Synced));
+            let verified = after
+                .await
+                .expect("opens")
+                .verify()
+                .await
+                .expect("verifies");
+            assert!(verified.damaged.is_empty(), "{write} {fault:?}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn time_chance_and_patches_are_the_same_in_a_resumed_pass() {
+    let ledger = Ledger::shared();
+    let (result, store) = survive(|| engine(&ledger), || looking(Vec::new()), []).await;
+    let seen = result.expect("ends well");
+    assert!(seen.iter().all(|(_, patched, _)| *patched), "{seen:?}");
+    assert_ne!(seen[0].0, seen[1].0, "each pass has chance of its own");
+    for write in 0..store.writes() {
+        let ledger = Ledger::shared();
+        let plan = FaultPlan::at(write, Fault::CrashAfter);
+        let (result, _) = survive(|| engine(&ledger), || looking(Vec::new()), [plan]).await;
+        assert_eq!(result.expect("ends well"), seen, "{write}");
+    }
+}
+
+#[tokio::test]
+async fn signals_that_were_not_taken_carry_over() {
+    let ledger = Ledger::shared();
+    let mut store = MemoryStore::new();
+    let first = engine(&ledger)
+        .open_with(store.clone())
+        .await
+        .expect("opens");
+    let run = first.start(listening(Vec::new())).await.expect("starts");
+    run.signal("name", "ada").await.expect("sends");
+    run.signal("name", "bob").await.expect("sends");
+    tokio::time::sleep(Duration::from_millis(20)).await;
+    drop(first);
+    store = store.reopen(Surviving::Synced);
+    let second = engine(&ledger).open_with(store).await.expect("opens");
+    let run = second.run::<listening>(run.id()).await.expect("is there");
+    run.signal("name", "cyd").await.expect("sends");
+    assert_eq!(
+        run.result().await.expect("ends well"),
+        ["ada", "bob", "cyd"]
+    );
+}
+
+#[tokio::test]
+async fn a_child_of_an_earlier_pass_ends_without_harm() {
+    for restart in [false, true] {
+        let ledger = Ledger::shared();
+        let mut store = MemoryStore::new();
+        let mut engine_now = engine(&ledger)
+            .open_with(store.clone())
+            .await
+            .expect("opens");
+        let run = engine_now.start(starting(0)).await.expect("starts").id();
+        tokio::time::sleep(Duration::from_millis(20)).await;
+        if restart {
+            drop(engine_now);
+            store = store.reopen(Surviving::Synced);
+            engine_now = engine(&ledger).open_with(store).await.expect("opens");
+        }
+        let children = engine_now
+            .runs()
+            .workflow("child")
+            .await
+            .expect("lists")
+            .runs;
+        assert_eq!(children.len(), 1);
+        engine_now
+            .signal(children[0].run, "go", &())
+            .await
+            .expect("sends");
+        tokio::time::sleep(Duration::from_millis(20)).await;
+        engine_now.signal(run, "end", &()).await.expect("sends");
+        let run = engine_now.run::<starting>(run).await.expect("is there");
+        assert_eq!(run.result().await.expect("ends well"), 1);
+    }
+}
+
+#[tokio::test]
+async fn a_checkpoint_that_would_lose_something_fails_the_run_and_says_what() {
+    let ledger = Ledger::shared();
+    let engine = engine(&ledger).open_in_memory().await.expect("opens");
+    for (how, words) in [(0, "`act` at"), (1, "steps to undo"), (2, "")] {
+        let run = engine.start(hasty(how)).await.expect("starts");
+        let error = run.result().await.expect_err("cannot go on");
+        match how {
+            2 => assert!(matches!(error, RunError::Parked(_)), "{error}"),
+            _ => assert!(error.to_string().contains(words), "{error}"),
+        }
+    }
+}
+
+/// How long it takes a new engine to have a run of so many passes wait again.
+async fn resume_after(passes: u64) -> Duration {
+    let ledger = Ledger::shared();
+    let store = MemoryStore::new();
+    let first = engine(&ledger)
+        .open_with(store.clone())
+        .await
+        .expect("opens");
+    let run = first
+        .start(counting(1, 2 * passes + 1))
+        .await
+        .expect("starts")
+        .id();
+    let far = |engine: Engine| async move {
+        loop {
+            let records = engine.journal(run).await.expect("reads");
+            let passed = records.records().iter();
+            let passed = passed.filter(|r| matches!(r.event, Event::Checkpoint(_)));
+            if passed.count() as u64 >= passes {
+                return;
+            }
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    };
+    far(first.clone()).await;
+    first.shutdown().await.expect("stops");
+    let store = store.reopen(Surviving::All);
+    let began = Instant::now();
+    let second = engine(&ledger).open_with(store).await.expect("opens");
+    ledger.forget_asking();
+    while ledger.asked() == 0 {
+        tokio::task::yield_now().await;
+    }
+    let took = began.elapsed();
+    match second.terminate(run).await {
+        Ok(()) | Err(EngineError::Ended(_)) => took,
+        Err(error) => panic!("{error}"),
+    }
+}
+
+#[tokio::test]
+async fn the_cost_of_a_resume_does_not_grow_with_the_passes() {
+    let mut ratios = Vec::new();
+    for _ in 0..3 {
+        let (few, many) = (resume_after(20).await, resume_after(600).await);
+        ratios.push(many.as_secs_f64() / few.as_secs_f64().max(1e-6));
+    }
+    ratios.sort_by(f64::total_cmp);
+    assert!(ratios[1] < 10.0, "30 times the passes cost {ratios:?}");
+}

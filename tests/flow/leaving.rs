@@ -1,0 +1,319 @@
+//! Leaving memory: runs that only wait are rebuilt when they are woken, and nothing is lost by it.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use futures::join;
+use workflow_runtime::store::memory::{Fault, FaultPlan, MemoryStore, Surviving};
+use workflow_runtime::{
+    Engine, EngineBuilder, EngineError, Error, Result, RunStatus, get_step_metadata, sleep, step,
+    timeout, wait_for, workflow,
+};
+use workflow_tests::Ledger;
+
+#[step]
+async fn act(#[resource] ledger: &Ledger, what: &str) -> Result<usize> {
+    ledger.act(what);
+    Ok(what.len())
+}
+
+#[step(backoff = "60ms..60ms", max_attempts = 3)]
+async fn flaky(#[resource] ledger: &Ledger) -> Result<u32> {
+    ledger.act("flaky");
+    match get_step_metadata().attempt {
+        1 | 2 => Err(Error::new("not yet")),
+        attempt => Ok(attempt),
+    }
+}
+
+#[workflow]
+async fn napping(naps: u32, millis: u64) -> Result<u32> {
+    for nap in 0..naps {
+        act(&format!("nap {nap}")).await?;
+        sleep(Duration::from_millis(millis)).await;
+    }
+    Ok(naps)
+}
+
+#[workflow]
+async fn answering() -> Result<String> {
+    act("asked").await?;
+    let name = wait_for::<String>("name").await?;
+    act(&name).await?;
+    Ok(name)
+}
+
+#[workflow]
+async fn patient(names: u32) -> Result<u32> {
+    let mut heard = 0;
+    for _ in 0..names {
+        let name = timeout(Duration::from_secs(3600), wait_for::<String>("name")).await;
+        heard += u32::from(name.is_ok());
+    }
+    Ok(heard)
+}
+
+#[workflow]
+async fn asking() -> Result<String> {
+    let (answer, ()) = join!(answering(), sleep(Duration::from_millis(40)));
+    answer
+}
+
+#[workflow]
+async fn retrying() -> Result<u32> {
+    flaky().await
+}
+
+fn engine(ledger: &Arc<Ledger>) -> EngineBuilder {
+    Engine::builder()
+        .register::<napping>()
+        .register::<answering>()
+        .register::<asking>()
+        .register::<patient>()
+        .register::<retrying>()
+        .evict_after(Duration::from_millis(2))
+        .resource_arc(ledger.clone())
+}
+
+async fn until_memory_holds(engine: &Engine, runs: usize) {
+    let began = Instant::now();
+    while engine.runs_in_memory() != runs {
+        assert!(began.elapsed() < Duration::from_secs(10), "still in memory");
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+}
+
+#[tokio::test]
+async fn a_sleeping_run_leaves_memory_and_comes_back_in_time() {
+    let ledger = Ledger::shared();
+    let engine = engine(&ledger).open_in_memory().await.expect("opens");
+    let began = Instant::now();
+    let run = engine.start(napping(2, 100)).await.expect("starts");
+    until_memory_holds(&engine, 0).await;
+    assert_eq!(run.status().await.expect("is there"), RunStatus::Active);
+    let again = engine.run::<napping>(run.id()).await.expect("is there");
+    let (first, second) = join!(run.result(), again.result());
+    assert_eq!((first.expect("ends"), second.expect("ends")), (2, 2));
+    assert!(began.elapsed() >= Duration::from_millis(200));
+    assert_eq!(ledger.asked(), 2, "replay ran a body again");
+}
+
+#[tokio::test]
+async fn a_signal_wakes_a_run_that_left_memory() {
+    let ledger = Ledger::shared();
+    let engine = engine(&ledger).open_in_memory().await.expect("opens");
+    let run = engine.start(answering()).await.expect("starts");
+    until_memory_holds(&engine, 0).await;
+    run.signal("name", "ada").await.expect("sends");
+    assert_eq!(run.result().await.expect("ends well"), "ada");
+    assert_eq!(ledger.asked(), 2);
+}
+
+#[tokio::test]
+async fn a_run_that_a_signal_woke_leaves_no_time_behind() {
+    let ledger = Ledger::shared();
+    let engine = engine(&ledger).open_in_memory().await.expect("opens");
+    let run = engine.start(patient(3)).await.expect("starts");
+    for n in 0..3 {
+        until_memory_holds(&engine, 0).await;
+        assert_eq!(engine.runs_asleep(), 1, "before signal {n}");
+        run.signal("name", "ada").await.expect("sends");
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    assert_eq!(run.result().await.expect("ends well"), 3);
+    assert_eq!(engine.runs_asleep(), 0);
+}
+
+#[tokio::test]
+async fn a_child_wakes_a_parent_that_left_memory() {
+    let ledger = Ledger::shared();
+    let engine = engine(&ledger).open_in_memory().await.expect("opens");
+    let run = engine.start(asking()).await.expect("starts");
+    tokio::time::sleep(Duration::from_millis(80)).await;
+    until_memory_holds(&engine, 0).await;
+    let page = engine.runs().workflow("answering").await.expect("lists");
+    let child = page.runs[0].run;
+    engine.signal(child, "name", "bob").await.expect("sends");
+    assert_eq!(run.result().await.expect("ends well"), "bob");
+}
+
+#[tokio::test]
+async fn a_long_retry_leaves_memory_and_keeps_its_attempts() {
+    let ledger = Ledger::shared();
+    let engine = engine(&ledger).open_in_memory().await.expect("opens");
+    let run = engine.start(retrying()).await.expect("starts");
+    until_memory_holds(&engine, 0).await;
+    assert_eq!(run.result().await.expect("ends well"), 3);
+    assert_eq!(ledger.asked(), 3);
+}
+
+#[tokio::test]
+async fn a_cancelled_run_is_cancelled_in_its_sleep() {
+    let ledger = Ledger::shared();
+    let engine = engine(&ledger).open_in_memory().await.expect("opens");
+    let run = engine.start(napping(1, 3_600_000)).await.expect("starts");
+    until_memory_holds(&engine, 0).await;
+    run.cancel().await.expect("asks");
+    run.result().await.expect_err("cancelled");
+    let other = engine.start(napping(1, 3_600_000)).await.expect("starts");
+    until_memory_holds(&engine, 0).await;
+    engine.terminate(other.id()).await.expect("terminates");
+    other.result().await.expect_err("terminated");
+}
+
+#[tokio::test]
+async fn a_sleeper_survives_a_restart_and_is_woken_by_the_next_engine() {
+    let ledger = Ledger::shared();
+    let store = MemoryStore::new();
+    let run = {
+        let engine = engine(&ledger)
+            .open_with(store.clone())
+            .await
+            .expect("opens");
+        let run = engine.start(napping(1, 100)).await.expect("starts");
+        until_memory_holds(&engine, 0).await;
+        engine.shutdown().await.expect("stops");
+        run.id()
+    };
+    let store = store.reopen(Surviving::All);
+    let engine = engine(&ledger).open_with(store).await.expect("opens");
+    assert_eq!(engine.runs_in_memory(), 0, "it sleeps");
+    let run = engine.run::<napping>(run).await.expect("is there");
+    assert_eq!(run.result().await.expect("ends well"), 1);
+    assert_eq!(ledger.asked(), 1);
+}
+
+#[tokio::test]
+async fn a_thousand_runs_due_together_all_come_back() {
+    let ledger = Ledger::shared();
+    let engine = engine(&ledger).open_in_memory().await.expect("opens");
+    let mut runs = Vec::new();
+    for n in 0..1_000_u64 {
+        let call = napping(1, 400);
+        runs.push(
+            engine
+                .start(call)
+                .key(format!("run {n}"))
+                .await
+                .expect("starts"),
+        );
+    }
+    for run in runs {
+        assert_eq!(run.result().await.expect("ends well"), 1);
+    }
+    assert_eq!(ledger.asked(), 1_000);
+}
+
+/// Starts the same run again and again: each start is in memory for a moment, and drives nothing.
+async fn ask_again(engine: &Engine, key: &str, until: impl Future<Output = ()>) {
+    let again = async {
+        loop {
+            let start = engine.start(napping(1, 20)).key(key).await;
+            start.expect("is there");
+            let start = engine.start(answering()).key(key).await;
+            start.expect("is there");
+        }
+    };
+    tokio::select! {
+        () = again => {}
+        () = until => {}
+    }
+}
+
+#[tokio::test]
+async fn a_start_of_the_same_key_keeps_no_sleeper_from_being_woken() {
+    let ledger = Ledger::shared();
+    let engine = engine(&ledger).open_with(MemoryStore::new()).await;
+    let engine = engine.expect("opens");
+    for round in 0..20 {
+        let key = &*round.to_string();
+        let naps = engine.start(napping(1, 20)).key(key).await;
+        let naps = naps.expect("starts");
+        let answers = engine.start(answering()).key(key).await;
+        let answers = answers.expect("starts");
+        until_memory_holds(&engine, 0).await;
+        ask_again(&engine, key, async {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+            answers.signal("name", "ada").await.expect("is heard");
+            tokio::time::sleep(Duration::from_millis(25)).await;
+        })
+        .await;
+        let ends = async {
+            naps.result().await.expect("ends well");
+            answers.result().await.expect("ends well");
+        };
+        let limit = Duration::from_secs(5);
+        let ended = tokio::time::timeout(limit, ends).await;
+        assert!(ended.is_ok(), "round {round}: nobody woke it");
+    }
+}
+
+/// Runs a napping and an answering run to their ends, through one crash.
+async fn through(plan: FaultPlan) -> (u32, String, Vec<String>, u64) {
+    let ledger = Ledger::shared();
+    let mut store = MemoryStore::with_faults(plan);
+    loop {
+        let living = async {
+            let engine = engine(&ledger)
+                .open_with(store.clone())
+                .await
+                .expect("opens");
+            let napping = engine
+                .start(napping(2, 6))
+                .key("naps")
+                .await
+                .expect("starts");
+            let asking = engine.start(asking()).key("asks").await.expect("starts");
+            let child = loop {
+                let page = engine.runs().workflow("answering").await.expect("lists");
+                match page.runs.first() {
+                    Some(child) => break child.run,
+                    None => tokio::time::sleep(Duration::from_millis(1)).await,
+                }
+            };
+            match engine.signal(child, "name", "ada").key("ada").await {
+                Ok(_) | Err(EngineError::Ended(_)) => {}
+                Err(error) => panic!("{error}"),
+            }
+            let both = async {
+                let naps = napping.result().await.expect("ends well");
+                (naps, asking.result().await.expect("ends well"))
+            };
+            match tokio::time::timeout(Duration::from_secs(10), both).await {
+                Ok(both) => both,
+                Err(_) => {
+                    let mut shown = String::new();
+                    for header in engine.runs().await.expect("lists").runs {
+                        let journal = engine.journal(header.run).await.expect("reads");
+                        shown += &format!("{:?}\n{journal}\n", header.state);
+                    }
+                    let (memory, warnings) = (engine.runs_in_memory(), engine.warnings());
+                    panic!("it hangs with {memory} in memory: {warnings:?}\n{shown}")
+                }
+            }
+        };
+        tokio::select! {
+            biased;
+            () = store.crashed() => {}
+            (naps, name) = living => return (naps, name, ledger.effects(), store.writes()),
+        }
+        store = store.reopen(Surviving::Synced);
+    }
+}
+
+#[tokio::test]
+async fn a_crash_at_any_write_of_runs_that_come_and_go_changes_nothing() {
+    let (naps, name, effects, writes) = through(FaultPlan::none()).await;
+    assert_eq!((naps, &*name), (2, "ada"));
+    for write in 0..writes {
+        for fault in [Fault::CrashBefore, Fault::CrashAfter, Fault::Tear] {
+            let after = through(FaultPlan::at(write, fault)).await;
+            let (naps, name) = (after.0, &*after.1);
+            assert_eq!(
+                (naps, name, &after.2),
+                (2, "ada", &effects),
+                "{write} {fault:?}"
+            );
+        }
+    }
+}

@@ -1,0 +1,11 @@
+//! `undo` names a step.
+
+use workflow_runtime::{Result, step};
+
+#[step(undo = "refund")]
+async fn charge(customer: &str) -> Result<u32> {
+    let _ = customer;
+    Ok(1)
+}
+
+fn main() {}

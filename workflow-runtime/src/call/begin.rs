@@ -1,0 +1,169 @@
+//! How an attempt begins: what is made ready, what must be durable first, when the body starts.
+//!
+//! Owns the order: resources first (a run that lacks one is parked with nothing announced), then the
+//! step's intent where it asks for one, then the sync of what was only buffered, then the body. It
+//! never polls a body and never judges one.
+
+use std::sync::Arc;
+use std::task::{Context, Waker};
+
+use super::Announced;
+use super::attempt::Attempt;
+use super::running::{Counted, Running};
+use super::step::{Made, StepCall};
+use crate::clock::wall_clock;
+use crate::context::{StepContext, StepMetadata};
+use crate::engine::core::{Clearance, RunCore, Trouble};
+use crate::engine::obstacle::Obstacle;
+use crate::engine::signal::CallWaker;
+use crate::journal::{Draft, Source, StepIntentParts};
+use crate::store::{Durability, ParkReason};
+
+/// How far an attempt has come.
+pub(super) enum Begun<'step, R> {
+    /// Its body runs.
+    Running(Running<'step, R>),
+    /// Its body is ready; the call is woken when it may start.
+    Ready(Running<'step, R>),
+    /// An earlier process was about to run it, and it is not to be run again.
+    Interrupted,
+    /// The run may not begin any.
+    Not,
+}
+
+impl<'step, R> StepCall<'step, R> {
+    /// What the step's records must survive; `None` is what the engine says.
+    pub(super) fn durability(&self) -> Option<Durability> {
+        match self.definition.announced {
+            // Lost with the power, it would be run again.
+            Announced::AtMostOnce => Some(Durability::Synced),
+            Announced::Intent | Announced::No => self.definition.durability,
+        }
+    }
+
+    /// Refuses an option for further attempts where there is only one.
+    #[track_caller]
+    pub(super) fn refuse_repetition(&self, option: &str) {
+        assert!(
+            self.definition.announced != Announced::AtMostOnce,
+            "step `{}` at {} is given `.{option}()`, but it is `at_most_once`: it has one attempt, \
+             and is not tried again; remove `.{option}()`, or `at_most_once`",
+            self.definition.name,
+            self.site
+        );
+    }
+
+    /// Begins an attempt as far as it may, from the start or from where it waited.
+    pub(super) fn begin(
+        &self,
+        made: &mut Made<'_>,
+        ready: Option<Running<'step, R>>,
+        cx: &Context<'_>,
+    ) -> Begun<'step, R> {
+        let core = made.scope.core();
+        if self.definition.announced == Announced::AtMostOnce
+            && let Some(intended) = core.intended(made.id)
+        {
+            (made.attempt, made.began_at) = (intended.attempt, intended.at);
+            return Begun::Interrupted;
+        }
+        let Some(mut running) = ready.or_else(|| self.make_ready(made, cx)) else {
+            return Begun::Not;
+        };
+        let announced = self.definition.announced != Announced::No;
+        let durability = self.durability();
+        let durability = durability.unwrap_or(core.services.config.durability);
+        match core.clear(made.id, announced, durability == Durability::Synced) {
+            Clearance::Start => {
+                running.began_at = wall_clock();
+                running.deadline = self.policy.timeout.map(|limit| {
+                    let waker = Waker::from(running.waker.clone());
+                    let timers = &core.services.timers;
+                    timers.wake_at(running.began_at.after(limit), waker)
+                });
+                Begun::Running(running)
+            }
+            Clearance::Announce => {
+                core.announce(made.id, self.intent(made));
+                Begun::Ready(running)
+            }
+            Clearance::Wait => Begun::Ready(running),
+            Clearance::Refused => Begun::Not,
+        }
+    }
+
+    /// The record that the body is about to start.
+    fn intent(&self, made: &Made<'_>) -> Draft {
+        let services = &made.scope.core().services;
+        let limit = services.config.kept_input_limit;
+        let input = self.body.encode_input(&services.payloads, limit);
+        let draft = Draft::step_intent(&StepIntentParts {
+            step: made.id,
+            name: self.definition.name,
+            scope: made.scope.path(),
+            source: Source(self.site),
+            input_digest: made.digest,
+            input: input.as_ref(),
+            attempt: made.attempt,
+        });
+        draft.durable(self.durability())
+    }
+
+    /// Makes a body ready to start, unless the run may not begin any.
+    fn make_ready(&self, made: &Made<'_>, cx: &Context<'_>) -> Option<Running<'step, R>> {
+        let (core, id) = (made.scope.core(), made.id);
+        let waker = CallWaker::of_body(cx.waker(), &core.signal);
+        if !core.begin_body(id, &waker) {
+            return None;
+        }
+        core.set_due(id, None);
+        let counted = Counted(core.clone(), id);
+        let context = self.context(core, made);
+        let attempt = Attempt {
+            context: context.clone(),
+        };
+        let future = match self.body.attempt(&attempt) {
+            Ok(future) => future,
+            Err(missing) => {
+                let report = format!(
+                    "step `{}` at {}: {missing}",
+                    self.definition.name, self.site
+                );
+                let obstacle = Obstacle::new(ParkReason::MissingResource, report);
+                core.trouble(Trouble::Park(obstacle));
+                return None;
+            }
+        };
+        Some(Running {
+            future,
+            context,
+            waker,
+            deadline: None,
+            timed_out: false,
+            began_at: made.began_at,
+            span: tracing::info_span!(
+                "step", run = %core.run(), step = %id, name = self.definition.name,
+                attempt = made.attempt
+            ),
+            _counted: counted,
+        })
+    }
+
+    fn context(&self, core: &Arc<RunCore>, made: &Made<'_>) -> Arc<StepContext> {
+        let identity = core.identity();
+        let metadata = StepMetadata {
+            step_id: made.id,
+            step_name: self.definition.name,
+            attempt: made.attempt,
+            step_started_at: made.called_at.into(),
+            run_id: identity.run_id,
+            workflow_name: identity.workflow_name.clone(),
+            namespace: identity.namespace.clone(),
+        };
+        StepContext::new(
+            metadata,
+            core.services.resources.clone(),
+            Some(core.clone()),
+        )
+    }
+}

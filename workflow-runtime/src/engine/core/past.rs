@@ -1,0 +1,64 @@
+//! What a run's code is told about its past: which run it is, which ids it has, which patches it took.
+
+use super::RunCore;
+use crate::ids::{RunId, StepId};
+use crate::journal::{Draft, Event, PatchMarker};
+use crate::replay::Patch;
+
+impl RunCore {
+    /// The run that the workflow's code believes to be: in a fork, the one that was forked until what
+    /// was copied from it is used up.
+    pub(crate) fn ambient_run(&self) -> RunId {
+        if self.forks.is_empty() {
+            return self.run();
+        }
+        let passed = self.state().past.as_ref().and_then(|past| past.passed());
+        let origin = self.forks.iter().find(|fork| passed < fork.until);
+        origin.map_or(self.run(), |fork| fork.origin)
+    }
+
+    /// Makes the id of a call. In a fork, calls that the copied records know keep their ids; all
+    /// others are this run's own, so that what runs again is new to the outside world.
+    pub(crate) fn call_id(&self, derive: impl Fn(RunId) -> StepId) -> StepId {
+        let copied = self.forks.iter().find_map(|fork| {
+            let id = derive(fork.origin);
+            fork.shared.contains(&id).then_some(id)
+        });
+        copied.unwrap_or_else(|| derive(self.run()))
+    }
+
+    /// Says whether the run takes the new code of a patch, and puts that on record.
+    pub(crate) fn patched(&self, name: &str) -> bool {
+        let mut state = self.state();
+        match state.past.get_or_insert_default().patch(name) {
+            Patch::Taken => true,
+            Patch::Untaken => false,
+            Patch::New => {
+                let marker = PatchMarker { name: name.into() };
+                state.outbox.push(Draft::of(&Event::PatchMarker(marker)));
+                true
+            }
+        }
+    }
+
+    /// The recorded outcome of a waiting call counts no more: it runs again.
+    pub(crate) fn discard(&self, call: StepId) {
+        if let Some(waiting) = self.state().calls.get_mut(&call) {
+            waiting.recorded = false;
+        }
+    }
+
+    /// Something newer than all that was recorded before is being delivered.
+    pub(crate) fn pass_all(&self) {
+        if let Some(past) = &mut self.state().past {
+            past.pass_all();
+        }
+    }
+
+    /// A recorded outcome is being delivered or passed over.
+    pub(crate) fn pass(&self, seq: u64) {
+        if let Some(past) = &mut self.state().past {
+            past.pass(seq);
+        }
+    }
+}

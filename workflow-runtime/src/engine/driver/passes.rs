@@ -1,0 +1,110 @@
+//! Checkpoints: the workflow begins anew, and the journal before that is done with.
+//!
+//! Owns the change from one pass through a workflow to the next. It waits until nothing of the old pass is on
+//! its way, so that no record of it comes after the checkpoint; a resumed run then begins with the
+//! newest checkpoint and reads nothing before it.
+
+use std::sync::Arc;
+
+use super::{Driver, Next, Stage};
+use crate::context::Scope;
+use crate::engine::notes;
+use crate::engine::obstacle::Obstacle;
+use crate::engine::warnings::Warning;
+use crate::journal::{Checkpoint, Event};
+use crate::replay::Recorded;
+use crate::store::ParkReason;
+
+/// How many records a pass may have before somebody is told of checkpoints.
+const LONG_PASS: u64 = 10_000;
+
+impl Driver {
+    /// Begins the pass that a checkpoint asks for, once nothing of the old one is left.
+    pub(super) fn begin_next_pass(&mut self) -> Next {
+        if self.stage == Stage::Replaying {
+            return self.replay_rest_of_pass();
+        }
+        if self.deliver_durable() {
+            return Next::Again;
+        }
+        if !self.commits.is_empty() {
+            return Next::Wait;
+        }
+        if self.stage == Stage::Recovering {
+            self.go_live();
+            return Next::Again;
+        }
+        self.change_pass()
+    }
+
+    /// A checkpoint is on record only if it is the newest: the history before it is gone. So what is left
+    /// can only be what was on its way to calls that were dropped, and letters.
+    fn replay_rest_of_pass(&mut self) -> Next {
+        let Some(left) = self.recorded.pop_front() else {
+            return self.used_up();
+        };
+        let for_the_run = matches!(
+            left.what,
+            Recorded::Signal(_) | Recorded::Cancel(_) | Recorded::Child(_)
+        );
+        if for_the_run {
+            return self.replay(left);
+        }
+        match left.id() {
+            Some(id) if self.core.take_dropped(id) => Next::Again,
+            _ => Next::Exit(self.diverged(&left, true, Vec::new())),
+        }
+    }
+
+    fn change_pass(&mut self) -> Next {
+        let Some(input) = self.next_pass.take() else {
+            return Next::Again;
+        };
+        let number = self.pass.0 + 1;
+        let checkpoint = self.core.begin_anew(number, input);
+        let seq = self.writer.chain.next_seq();
+        self.core
+            .keep_checkpoint(notes::checkpoint(self.core.run()), notes::encode(&seq));
+        self.core.annotate(&Event::Checkpoint(checkpoint.clone()));
+        self.write_outbox(None);
+        match self.enter_pass(&checkpoint, seq) {
+            Ok(()) => Next::Again,
+            Err(obstacle) => Next::Exit(self.park(obstacle)),
+        }
+    }
+
+    /// Makes the workflow of a pass. Its calls are counted anew, in a scope of their own.
+    pub(in crate::engine) fn enter_pass(
+        &mut self,
+        checkpoint: &Checkpoint,
+        seq: u64,
+    ) -> Result<(), Obstacle> {
+        let core = self.core.clone();
+        let identity = core.identity();
+        let (name, version) = (&identity.workflow_name, identity.version);
+        let registry = &core.services.registry;
+        let registered = registry.find(name, version).ok_or_else(|| {
+            Obstacle::new(ParkReason::Unregistered, registry.missing(name, version))
+        })?;
+        let made = (registered.make)(&core.services.payloads, &checkpoint.input);
+        let workflow = made.map_err(|problem| {
+            let what = format!("the state of checkpoint {} of `{name}`", checkpoint.pass);
+            Obstacle::unreadable(&what, &problem)
+        })?;
+        self.root = Scope::of_pass(Arc::clone(&core), checkpoint.pass);
+        self.workflow = Some(workflow);
+        self.started = false; // it has to be polled
+        self.pass = (checkpoint.pass, seq);
+        self.warned_long = false;
+        Ok(())
+    }
+
+    /// Tells of checkpoints if a pass has grown long: resuming the run costs as much.
+    pub(super) fn note_length(&mut self) {
+        let records = self.writer.chain.next_seq() - self.pass.1;
+        if records >= LONG_PASS && !self.warned_long {
+            self.warned_long = true;
+            self.warn(Warning::LONG_PASS);
+        }
+    }
+}

@@ -1,0 +1,61 @@
+//! A replay that is only tried: does the code still ask for what the journal holds?
+//!
+//! It runs and writes nothing, and warns of nothing: the replay that counts will.
+
+use super::{Driver, Exit, Next};
+
+impl Driver {
+    /// Replays as far as recorded outcomes go, without running or writing anything, and says for how
+    /// many of them no call waited.
+    ///
+    /// # Errors
+    ///
+    /// The report of what does not fit.
+    pub(crate) fn probe(mut self) -> Result<usize, Box<str>> {
+        self.probing = true;
+        self.replay_all().map_err(|exit| match exit {
+            Exit::Park(parking) => parking.report,
+            Exit::StoreFailed(error) => error.to_string().into(),
+            Exit::Ended(_) | Exit::Left | Exit::Asleep(_) => {
+                unreachable!("a replay neither ends nor leaves a run")
+            }
+        })
+    }
+
+    fn replay_all(&mut self) -> Result<usize, Exit> {
+        self.core.signal.begin_driving();
+        loop {
+            if self.core.signal.take_woken() || !self.started {
+                self.started = true;
+                if let Some(exit) = self.poll_workflow() {
+                    return Err(exit);
+                }
+                continue;
+            }
+            if self.end.is_some() {
+                break;
+            }
+            let next = if self.is_tolerant() {
+                self.deliver_waiting()
+            } else {
+                let delivery = self.recorded.pop_front();
+                delivery.map(|delivery| self.replay(delivery))
+            };
+            match next {
+                None => break,
+                Some(Next::Exit(exit)) => return Err(exit),
+                Some(Next::Again | Next::Wait) => {}
+            }
+        }
+        let core = &self.core;
+        self.recorded.retain(|left| {
+            let id = left.id();
+            !id.is_none_or(|id| core.take_dropped(id) || core.has_child(id))
+        });
+        match self.recorded.pop_front() {
+            Some(left) if !self.is_tolerant() => Err(self.diverged(&left, true, Vec::new())),
+            Some(_) => Ok(1 + self.recorded.len()),
+            None => Ok(0),
+        }
+    }
+}

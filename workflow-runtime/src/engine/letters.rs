@@ -1,0 +1,283 @@
+//! Sending to runs: signals and requests to cancel.
+//!
+//! Owns the sender's side: what is refused, what is written, and who is told. The sender is
+//! acknowledged when the letter is durable in the run's mailbox; the run's own driver moves it into
+//! the journal. Never touches a journal itself.
+
+use std::future::IntoFuture;
+use std::sync::Arc;
+
+use bytes::Bytes;
+
+use super::writer::News;
+use super::{EngineError, Shared, notes, task, tokens};
+use crate::clock::wall_clock;
+use crate::ids::RunId;
+use crate::journal::{CancelRequested, Event, SignalReceived};
+use crate::key::Key;
+use crate::payload::PayloadError;
+use crate::store::{BoxFuture, Commit, Committed, Guard, Letter, NoteChange, Refusal};
+
+/// The longest name of a signal, a published value or a hook's token.
+const MAX_NAME: usize = 256;
+
+/// What became of a signal.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Sent {
+    /// It is in the run's mailbox, durably.
+    Accepted,
+    /// A signal of the same name and key was accepted before; this one is not needed.
+    Duplicate,
+}
+
+/// A signal about to be sent; see [`Engine::signal`](super::Engine::signal).
+#[must_use = "nothing is sent until this is awaited"]
+pub struct SendSignal {
+    shared: Result<Arc<Shared>, EngineError>,
+    to: To,
+    payload: Result<Bytes, PayloadError>,
+    key: Option<Key>,
+}
+
+/// Where a signal goes.
+enum To {
+    Run { run: RunId, name: Box<str> },
+    Token(Box<str>),
+}
+
+impl SendSignal {
+    pub(super) fn new(
+        shared: Result<Arc<Shared>, EngineError>,
+        run: RunId,
+        name: &str,
+        payload: Result<Bytes, PayloadError>,
+    ) -> Self {
+        let name = name.into();
+        Self {
+            shared,
+            to: To::Run { run, name },
+            payload,
+            key: None,
+        }
+    }
+
+    pub(super) fn to_token(
+        shared: Arc<Shared>,
+        token: &str,
+        payload: Result<Bytes, PayloadError>,
+    ) -> Self {
+        Self {
+            shared: Ok(shared),
+            to: To::Token(token.into()),
+            payload,
+            key: None,
+        }
+    }
+
+    /// Names the sending: of all signals with this name and key to this run, only the first counts.
+    pub fn key(mut self, key: impl Into<Key>) -> Self {
+        self.key = Some(key.into());
+        self
+    }
+
+    async fn send(self) -> Result<Sent, EngineError> {
+        let shared = self.shared?;
+        if let Some(problem) = self.key.as_ref().and_then(Key::problem) {
+            return Err(EngineError::Key(problem));
+        }
+        let mut parcel = Parcel {
+            shared: &shared,
+            payload: self.payload,
+            key: self.key,
+        };
+        let token = match self.to {
+            To::Run { run, name } => {
+                check_name("signal", &name)?;
+                return match parcel.send(run, &name, None).await? {
+                    Some(sent) => Ok(sent),
+                    None => Err(EngineError::UnknownRun(run)), // it has no guard that could refuse
+                };
+            }
+            To::Token(token) => token,
+        };
+        check_name("token", &token)?;
+        let name = tokens::signal_name(&token);
+        loop {
+            let (run, guard) = tokens::find(&shared, &token).await?;
+            match parcel.send(run, &name, Some(guard)).await {
+                Ok(Some(sent)) => return Ok(sent),
+                // The token went to another run, or its run has just ended: look again.
+                Ok(None) | Err(EngineError::Ended(_)) => {}
+                Err(error) => return Err(error),
+            }
+        }
+    }
+}
+
+/// What is to be sent, whoever gets it.
+struct Parcel<'a> {
+    shared: &'a Arc<Shared>,
+    payload: Result<Bytes, PayloadError>,
+    key: Option<Key>,
+}
+
+impl Parcel<'_> {
+    /// Sends it to a run. `None` if the guard refused.
+    async fn send(
+        &mut self,
+        run: RunId,
+        name: &str,
+        guard: Option<Guard>,
+    ) -> Result<Option<Sent>, EngineError> {
+        let unfit = |problem| EngineError::Signal {
+            name: name.to_owned(),
+            run,
+            problem,
+        };
+        let payload = self.payload.clone().map_err(unfit)?;
+        let shared = self.shared;
+        // Whoever waits for it in memory says what it must be: better told to the sender than to it.
+        let check = shared
+            .entry(run)
+            .and_then(|entry| entry.core())
+            .and_then(|core| core.signal_check(name));
+        if let Some(check) = check {
+            check(&shared.services.payloads, &payload).map_err(unfit)?;
+        }
+        let mut commit = Commit::default();
+        let guarded = guard.is_some();
+        commit.guards.extend(guard);
+        if let Some(key) = &self.key {
+            let note = notes::signal_key(run, name, key.as_str());
+            commit.guards.push(Guard {
+                key: note.clone(),
+                expected: None,
+            });
+            commit.changes.notes.push(NoteChange {
+                key: note,
+                value: Some(Bytes::new()),
+            });
+        }
+        let event = Event::SignalReceived(SignalReceived {
+            name: name.into(),
+            key: self.key.as_ref().map(|key| key.as_str().into()),
+            sent_at: wall_clock(),
+            payload,
+        });
+        match post(shared, run, commit, &event).await? {
+            Posted::Done => Ok(Some(Sent::Accepted)),
+            Posted::Refused { guard: 0 } if guarded => Ok(None),
+            Posted::Refused { .. } => Ok(Some(Sent::Duplicate)),
+        }
+    }
+}
+
+impl IntoFuture for SendSignal {
+    type Output = Result<Sent, EngineError>;
+    type IntoFuture = BoxFuture<'static, Self::Output>;
+
+    fn into_future(self) -> Self::IntoFuture {
+        Box::pin(self.send())
+    }
+}
+
+/// A run about to be cancelled; see [`Engine::cancel`](super::Engine::cancel).
+#[must_use = "nothing is cancelled until this is awaited"]
+pub struct Cancel {
+    shared: Result<Arc<Shared>, EngineError>,
+    run: RunId,
+    reason: Box<str>,
+}
+
+impl Cancel {
+    pub(super) fn new(shared: Result<Arc<Shared>, EngineError>, run: RunId) -> Self {
+        Self {
+            shared,
+            run,
+            reason: "no reason given".into(),
+        }
+    }
+
+    /// Says why; it is kept in the journal.
+    pub fn reason(mut self, reason: &str) -> Self {
+        self.reason = reason.into();
+        self
+    }
+}
+
+impl IntoFuture for Cancel {
+    type Output = Result<(), EngineError>;
+    type IntoFuture = BoxFuture<'static, Self::Output>;
+
+    fn into_future(self) -> Self::IntoFuture {
+        Box::pin(async move {
+            let event = Event::CancelRequested(CancelRequested {
+                reason: self.reason,
+                sent_at: wall_clock(),
+            });
+            let shared = self.shared?;
+            post(&shared, self.run, Commit::default(), &event).await?;
+            Ok(())
+        })
+    }
+}
+
+/// Refuses a name that cannot be one.
+pub(crate) fn check_name(what: &'static str, name: &str) -> Result<(), EngineError> {
+    let problem = match name.len() {
+        0 => "it is empty".to_owned(),
+        1..=MAX_NAME => return Ok(()),
+        long => format!("it has {long} bytes, {MAX_NAME} are the most"),
+    };
+    Err(EngineError::Name { what, problem })
+}
+
+/// What became of a letter.
+enum Posted {
+    Done,
+    /// A guard of this number refused it.
+    Refused {
+        guard: usize,
+    },
+}
+
+/// Puts a letter into a run's mailbox and tells the run.
+async fn post(
+    shared: &Arc<Shared>,
+    run: RunId,
+    mut commit: Commit,
+    event: &Event,
+) -> Result<Posted, EngineError> {
+    super::handle::status(shared, run).await?; // it may be of another namespace
+    commit.changes.post.push(Letter {
+        to: run,
+        body: event.to_letter(),
+    });
+    match shared.store.commit(commit).await? {
+        Committed::Done => {
+            task::mail_arrived(shared, run);
+            Ok(Posted::Done)
+        }
+        Committed::Refused(Refusal::Note { guard, .. }) => Ok(Posted::Refused { guard }),
+        Committed::Refused(Refusal::Ended(run)) => Err(EngineError::Ended(run)),
+        Committed::Refused(Refusal::Unknown(_) | Refusal::Exists(_)) => {
+            Err(EngineError::UnknownRun(run))
+        }
+    }
+}
+
+impl Shared {
+    /// Tells others what an append has changed for them.
+    pub(super) fn spread(self: &Arc<Self>, news: News) {
+        // An engine that stops leaves what it created to the next one.
+        for run in news.created.into_iter().filter(|_| !self.is_closing()) {
+            task::take_up(self, run, false);
+        }
+        for run in news.mail {
+            task::mail_arrived(self, run);
+        }
+        if news.published {
+            self.published.notify_waiters();
+        }
+    }
+}

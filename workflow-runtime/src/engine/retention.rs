@@ -1,0 +1,218 @@
+//! Retention: runs that ended long enough ago are deleted, a batch at a time.
+//!
+//! Owns which runs may go, and the order of it: the tombstone of a run's key is durable before the run is
+//! gone, so that no crash lets a generation be given twice. It never touches a run that has not
+//! ended, and waits between batches like anybody else: commits do not wait for it.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::generations::Generation;
+use super::{Engine, EngineError, Shared};
+use crate::clock::{Timestamp, wall_clock};
+use crate::ids::RunId;
+use crate::store::{
+    Commit, Committed, EndKind, NoteChange, Origin, RunHeader, RunOrder, RunQuery, RunState,
+    StateKind,
+};
+
+/// Runs that are looked at, and deleted, at a time.
+const BATCH: usize = 100;
+
+/// How often the background task sweeps.
+const SWEEP_EVERY: Duration = Duration::from_secs(600);
+
+/// The seconds of a day.
+const DAY: Duration = Duration::from_secs(24 * 60 * 60);
+
+/// How long runs are kept after they ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Retention {
+    /// `None`: for ever.
+    keep: Option<Duration>,
+}
+
+impl Retention {
+    /// Keeps runs for so many days after they ended.
+    pub const fn days(days: u32) -> Self {
+        Self::of(DAY.saturating_mul(days))
+    }
+
+    /// Keeps runs for this long after they ended.
+    pub const fn of(time: Duration) -> Self {
+        Self { keep: Some(time) }
+    }
+
+    /// Keeps runs for ever.
+    pub const fn forever() -> Self {
+        Self { keep: None }
+    }
+}
+
+/// The retention of an engine's workflows.
+pub(super) struct Retentions {
+    pub(super) default: Retention,
+    pub(super) of: HashMap<&'static str, Retention>,
+}
+
+impl Default for Retentions {
+    fn default() -> Self {
+        Self {
+            default: Retention::forever(),
+            of: HashMap::new(),
+        }
+    }
+}
+
+impl Retentions {
+    /// The shortest time for which anything is kept; `None` if everything is kept for ever.
+    fn shortest(&self) -> Option<Duration> {
+        let all = self.of.values().chain([&self.default]);
+        all.filter_map(|retention| retention.keep).min()
+    }
+
+    /// Says whether a run's time is over.
+    fn is_over(&self, header: &RunHeader, now: Timestamp) -> bool {
+        let RunState::Ended(end) = &header.state else {
+            return false;
+        };
+        let retention = self.of.get(&*header.workflow).unwrap_or(&self.default);
+        retention.keep.is_some_and(|keep| end.at.after(keep) <= now)
+    }
+}
+
+impl Engine {
+    /// Deletes the runs whose [`Retention`] is over now, without waiting for the background task, which does so
+    /// when the engine is opened and every ten minutes. Returns how many were deleted.
+    ///
+    /// Journal, header and all that belongs to a run go together. Its key names a new run from then
+    /// on, with an id and step ids of its own.
+    ///
+    /// # Errors
+    ///
+    /// If the store fails.
+    pub async fn sweep(&self) -> Result<u64, EngineError> {
+        sweep(self.shared()).await
+    }
+}
+
+/// Starts the background task, if anything is ever deleted.
+pub(super) fn serve(shared: &Arc<Shared>) {
+    if shared.retentions.shortest().is_none() {
+        return;
+    }
+    let weak = Arc::downgrade(shared);
+    shared.plan.spawn(async move {
+        loop {
+            let Some(shared) = weak.upgrade().filter(|shared| !shared.is_closing()) else {
+                return;
+            };
+            match sweep(&shared).await {
+                Ok(0) => {}
+                Ok(runs) => tracing::info!(runs, "expired runs were deleted"),
+                Err(error) if shared.store.failure().is_some() => {
+                    tracing::error!(%error, "the sweep stops: the store has");
+                    return;
+                }
+                Err(error) => tracing::warn!(%error, "the sweep failed: trying again later"),
+            }
+            drop(shared);
+            tokio::time::sleep(SWEEP_EVERY).await;
+        }
+    });
+}
+
+async fn sweep(shared: &Shared) -> Result<u64, EngineError> {
+    let Some(shortest) = shared.retentions.shortest() else {
+        return Ok(0);
+    };
+    let now = wall_clock();
+    let ended = [
+        EndKind::Completed,
+        EndKind::Failed,
+        EndKind::Cancelled,
+        EndKind::Aborted,
+        EndKind::Continued,
+    ];
+    let mut query = RunQuery {
+        namespace: Some((*shared.services.namespace).into()),
+        states: ended.map(StateKind::Ended).into(),
+        order: RunOrder::OldestFirst,
+        limit: BATCH,
+        ..RunQuery::default()
+    };
+    let mut deleted = 0;
+    loop {
+        let page = shared.store.list(query.clone()).await?;
+        let last = page.last().map(RunHeader::position);
+        let mut expired = Vec::new();
+        for header in page {
+            if shared.retentions.is_over(&header, now) && !is_needed(shared, &header).await? {
+                expired.push(header);
+            }
+        }
+        if !expired.is_empty() {
+            bury(shared, &expired).await?;
+            let runs = expired.iter().map(|header| header.run).collect();
+            deleted += shared.store.delete(runs).await?;
+        }
+        match last {
+            // No run ends before it is created: behind this one all are too young.
+            Some(last) if last.created_at.after(shortest) <= now => query.after = Some(last),
+            _ => return Ok(deleted),
+        }
+        tokio::task::yield_now().await;
+    }
+}
+
+/// Says whether another run may still ask for this one: a parent for its child, or whoever looks a key up for
+/// the first run of a line that went on.
+async fn is_needed(shared: &Shared, header: &RunHeader) -> Result<bool, EngineError> {
+    if let Some(Origin::Child(parent)) = header.origin
+        && goes_on(shared, parent).await?
+    {
+        return Ok(true);
+    }
+    let went_on = matches!(&header.state, RunState::Ended(end) if end.kind == EndKind::Continued);
+    if !went_on {
+        return Ok(false);
+    }
+    let came_from_it = RunQuery {
+        origin: Some(header.run),
+        limit: 1,
+        ..RunQuery::default()
+    };
+    Ok(!shared.store.list(came_from_it).await?.is_empty())
+}
+
+async fn goes_on(shared: &Shared, run: RunId) -> Result<bool, EngineError> {
+    let header = shared.store.header(run).await?;
+    Ok(header.is_some_and(|header| !matches!(header.state, RunState::Ended(_))))
+}
+
+/// Leaves the tombstones of keys whose runs are about to be deleted.
+async fn bury(shared: &Shared, runs: &[RunHeader]) -> Result<(), EngineError> {
+    loop {
+        let mut commit = Commit::default();
+        for header in runs {
+            let Some(key) = &header.key else {
+                continue;
+            };
+            let generation = Generation::of(shared, &header.workflow, key).await?;
+            // A run of an older generation has its tombstone: it was left before a crash.
+            let (workflow, number) = (&header.workflow, generation.number);
+            if RunId::derive(&shared.services.namespace, workflow, key, number) == header.run {
+                commit.changes.notes.push(NoteChange {
+                    key: generation.guard.key.clone(),
+                    value: Some(generation.tombstone()),
+                });
+                commit.guards.push(generation.guard);
+            }
+        }
+        // Refused if another sweep was faster: then it is looked up again.
+        if commit.changes.is_empty() || shared.store.commit(commit).await? == Committed::Done {
+            return Ok(());
+        }
+    }
+}

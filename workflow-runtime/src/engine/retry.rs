@@ -1,0 +1,210 @@
+//! Trying a failed run again: the same run, the same step ids, without what made it fail.
+//!
+//! Owns the choice of the outcomes that no longer count, and the record that says so. Which of them can
+//! be done without is not guessed: the code is replayed without them, and must still ask for
+//! everything else. It never runs a step itself; the run is driven like any other.
+
+use std::sync::Arc;
+
+use super::driver::AfterCrash;
+use super::progress::Progress;
+use super::task::{Begun, take_up};
+use super::{Engine, EngineError, RunEntry, Shared, handle};
+use crate::clock::wall_clock;
+use crate::ids::RunId;
+use crate::journal::{Chain, Draft, Event, JournalError, Outcome, Reader, Record, RunReopened};
+use crate::replay::History;
+use crate::store::{EndKind, Epoch, Reopening, RunState, StoreError};
+
+impl Engine {
+    /// Takes a failed run up again from its failed step. It is the same run: its history stays, and the
+    /// step runs again under the same id, with fresh attempts.
+    ///
+    /// What no longer counts are failed outcomes, from the last one backwards, as many as the code can
+    /// do without: a failure that the code handled and went on from stays, because recorded steps
+    /// behind it depend on it. A run that failed without a failed step (the workflow returned an error
+    /// of its own) is replayed as a whole and goes another way only if its code was changed.
+    ///
+    /// When it resolves, the retry is durable; the run goes on in the background.
+    ///
+    /// ```no_run
+    /// # use workflow_runtime::{store::{EndKind, StateKind}, Engine, Result};
+    /// # async fn example(engine: Engine) -> Result<()> {
+    /// let failed = engine.runs().state(StateKind::Ended(EndKind::Failed)).await?;
+    /// for run in failed.runs {
+    ///     engine.retry(run.run).await?;
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// [`EngineError::NotFailed`] if the run has not failed, [`EngineError::Unfit`] if the code does not
+    /// fit its journal; if there is no such run, its workflow is not registered, its journal cannot
+    /// be read, or the store fails. The run is left as it was.
+    pub async fn retry(&self, run: RunId) -> Result<(), EngineError> {
+        retry(self.shared(), run).await
+    }
+}
+
+pub(super) async fn retry(shared: &Arc<Shared>, run: RunId) -> Result<(), EngineError> {
+    loop {
+        if shared.is_closing() {
+            return Err(EngineError::Stopped("it is shutting down".into()));
+        }
+        let header = handle::header(shared, run).await?;
+        refuse_unless_failed(run, &header.state)?;
+        // It may have failed just now and be on its way out of memory.
+        if let Some(entry) = shared.entry(run) {
+            entry.progress.wait_for(is_settled).await;
+        }
+        let frames = shared.store.frames(run, 0, usize::MAX).await?;
+        let mut reader = Reader::new(run, shared.services.audit_key.clone(), &frames);
+        let records: Vec<Record> = reader.by_ref().collect::<Result<_, _>>()?;
+        if records
+            .iter()
+            .any(|r| matches!(r.event, Event::RunClosing(_)))
+        {
+            let how = "failed, and what it did was undone";
+            return Err(EngineError::NotFailed { run, how });
+        }
+        let reopening = reopen(shared, &records, reader.into_chain())?;
+        match shared.store.revive(reopening).await {
+            Ok(_) => return go_on(shared, run).await,
+            // Somebody else was faster: look what became of it.
+            Err(StoreError::Ended { .. } | StoreError::OutOfOrder { .. }) => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
+}
+
+/// Says whether an entry is on its way out of memory.
+fn is_settled(progress: &Progress) -> bool {
+    !matches!(progress, Progress::Creating | Progress::Active)
+}
+
+fn refuse_unless_failed(run: RunId, state: &RunState) -> Result<(), EngineError> {
+    let how = match state {
+        RunState::Ended(end) => match end.kind {
+            EndKind::Failed => return Ok(()),
+            EndKind::Completed => "has completed",
+            EndKind::Cancelled => "was cancelled",
+            EndKind::Aborted => "ended itself",
+            EndKind::Continued => "went on as a new run",
+        },
+        RunState::Active | RunState::Asleep { .. } => "has not ended",
+        RunState::Parked(_) => "is parked",
+    };
+    Err(EngineError::NotFailed { run, how })
+}
+
+/// Drives a run that is active again.
+async fn go_on(shared: &Arc<Shared>, run: RunId) -> Result<(), EngineError> {
+    // An entry in memory is of another retry that drives it already, or of a start with its key
+    // that looks at it and leaves.
+    while let Some(entry) = take_up(shared, run, false) {
+        let seen = |progress: &Progress| !matches!(progress, Progress::Creating);
+        if let Progress::Active = entry.progress.wait_for(seen).await {
+            break;
+        }
+        if let RunState::Ended(_) = handle::header(shared, run).await?.state {
+            break;
+        }
+    }
+    Ok(())
+}
+
+/// Makes the record that takes a run up again.
+fn reopen(
+    shared: &Arc<Shared>,
+    records: &[Record],
+    mut chain: Chain,
+) -> Result<Reopening, EngineError> {
+    let (run, seq) = (chain.run(), chain.next_seq());
+    let failed = failed_outcomes(records);
+    let end = records.last().map(|record| (record.seq, record.time));
+    let (end, ended_at) = end.ok_or(EngineError::UnknownRun(run))?;
+    let kept = kept_failures(shared, &chain, records, &failed)?;
+    let mut voided = failed[kept..].to_vec();
+    voided.push(end);
+    let event = Event::RunReopened(RunReopened { voided });
+    let frame = Draft::of(&event).seal(wall_clock().max(ended_at), &mut chain);
+    Ok(Reopening { run, seq, frame })
+}
+
+/// The failed outcomes that still count, in order.
+fn failed_outcomes(records: &[Record]) -> Vec<u64> {
+    let mut failed = Vec::new();
+    for record in records {
+        match &record.event {
+            Event::StepCompleted(step) if !matches!(step.outcome, Outcome::Ok(_)) => {
+                failed.push(record.seq);
+            }
+            Event::RunReopened(reopened) => failed.retain(|seq| !reopened.voided.contains(seq)),
+            _ => {}
+        }
+    }
+    failed
+}
+
+/// How many of the failed outcomes, from the first one on, have to stay: without the others the code
+/// still asks for everything that is recorded.
+fn kept_failures(
+    shared: &Arc<Shared>,
+    chain: &Chain,
+    records: &[Record],
+    failed: &[u64],
+) -> Result<usize, EngineError> {
+    let left_with = |kept: usize| left_over(shared, chain, records, &failed[kept..]);
+    let run = chain.run();
+    let usual = left_with(failed.len())?.map_err(|report| EngineError::Unfit { run, report })?;
+    // The fewer are taken out, the nearer to what happened: so the border can be searched for.
+    let (mut fits, mut too_few) = (failed.len(), None);
+    loop {
+        let tried = match too_few {
+            None if fits == 0 => return Ok(0),
+            None => 0,
+            Some(too_few) if too_few + 1 == fits => return Ok(fits),
+            Some(too_few) => usize::midpoint(too_few, fits),
+        };
+        if matches!(left_with(tried)?, Ok(left) if left == usual) {
+            fits = tried;
+        } else {
+            too_few = Some(tried);
+        }
+    }
+}
+
+/// Replays a run without some of its outcomes, and says how many others nobody asked for.
+fn left_over(
+    shared: &Arc<Shared>,
+    chain: &Chain,
+    records: &[Record],
+    voided: &[u64],
+) -> Result<Result<usize, Box<str>>, EngineError> {
+    let run = chain.run();
+    let without = Record {
+        seq: chain.next_seq(),
+        time: records.last().map(|last| last.time).unwrap_or_default(),
+        event: Event::RunReopened(RunReopened {
+            voided: voided.to_vec(),
+        }),
+    };
+    let records = records.iter().cloned().chain([without]);
+    let history = History::read(records.map(Ok::<_, JournalError>))?;
+    let history = history.ok_or(EngineError::UnknownRun(run))?;
+    // Nothing is written under this epoch: the run has ended.
+    let begun = Begun::again(
+        history,
+        Epoch::FIRST,
+        chain.clone(),
+        (Vec::new(), 0),
+        AfterCrash::default(),
+    );
+    let entry = RunEntry::new(Progress::Active);
+    Ok(match begun.into_driver(shared, &entry) {
+        Ok(driver) => driver.probe(),
+        Err(obstacle) => Err(obstacle.into_parking(&shared.services.payloads).report),
+    })
+}

@@ -1,0 +1,85 @@
+//! Taking a run's place in memory, so that nobody else drives it meanwhile.
+//!
+//! Owns the change of hands between a run's own task and somebody who does something to the run as a
+//! whole: ends it, or parks it. Whoever waits for the run goes on waiting, and is told how it went.
+//! However the taking ends, also when its future is dropped half-way, the place is given back.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use super::progress::Progress;
+use super::{RunEntry, Shared};
+use crate::ids::RunId;
+
+/// Holds a run's place in memory until it is known how it went.
+pub(super) struct Taking {
+    shared: Arc<Shared>,
+    run: RunId,
+    entry: Arc<RunEntry>,
+    progress: Progress,
+}
+
+impl Taking {
+    /// Takes the place of a run that is not in memory; else gives who has it.
+    pub(super) fn vacant(shared: &Arc<Shared>, run: RunId) -> Result<Self, Arc<RunEntry>> {
+        let mut runs = shared.runs();
+        if let Some(known) = runs.get(&run) {
+            return Err(known.clone());
+        }
+        let entry = waited_with(shared, run);
+        runs.insert(run, entry.clone());
+        drop(runs);
+        Ok(Self::new(shared, run, entry))
+    }
+
+    /// Takes the place from whoever has it. When it returns, no task drives the run.
+    pub(super) async fn by_force(shared: &Arc<Shared>, run: RunId) -> Self {
+        let (entry, before) = {
+            let mut runs = shared.runs();
+            let entry = waited_with(shared, run);
+            let before = runs.insert(run, entry.clone());
+            // Under the lock: a task that falls asleep just now looks at it there.
+            if let Some(before) = &before {
+                before.superseded.store(true, Ordering::Release);
+            }
+            (entry, before)
+        };
+        let taking = Self::new(shared, run, entry);
+        if let Some(before) = before {
+            // Whoever starts a run is told first that it was started.
+            let created = |p: &Progress| !matches!(p, Progress::Creating);
+            before.progress.wait_for(created).await;
+            before.abort();
+            let left = |p: &Progress| !matches!(p, Progress::Creating | Progress::Active);
+            before.progress.wait_for(left).await;
+        }
+        taking
+    }
+
+    fn new(shared: &Arc<Shared>, run: RunId, entry: Arc<RunEntry>) -> Self {
+        Self {
+            shared: shared.clone(),
+            run,
+            entry,
+            progress: Progress::NotCreated, // the store knows how it stands
+        }
+    }
+
+    /// Gives the place back, and tells whoever waits how it went.
+    pub(super) fn done(mut self, progress: Progress) {
+        self.progress = progress;
+    }
+}
+
+/// The entry that somebody waits with for a run that sleeps, or a new one.
+fn waited_with(shared: &Shared, run: RunId) -> Arc<RunEntry> {
+    let awaited = shared.sleepers.take(run);
+    awaited.unwrap_or_else(|| RunEntry::new(Progress::Active))
+}
+
+impl Drop for Taking {
+    fn drop(&mut self) {
+        self.shared
+            .leave(self.run, &self.entry, self.progress.clone());
+    }
+}

@@ -1,0 +1,158 @@
+//! Terminating: ending a run at once, whatever it does.
+//!
+//! Owns the one end that the run's own task does not write. It takes the run away from its task first,
+//! so that nobody appends after it. Nothing is undone.
+
+use std::future::IntoFuture;
+use std::sync::Arc;
+
+use super::progress::Progress;
+use super::taking::Taking;
+use super::{EngineError, Shared, task};
+use crate::clock::wall_clock;
+use crate::id_map::IdMap;
+use crate::ids::{RunId, StepId};
+use crate::journal::{
+    CancelRequested, ChildFinished, Draft, End, Event, Parent, Reader, Record, RunCancelled,
+};
+use crate::store::{
+    Append, BoxFuture, Changes, Durability, EndKind, Letter, RunEnd, RunState, StoreError,
+};
+
+/// A run about to be terminated; see [`Engine::terminate`](super::Engine::terminate).
+#[must_use = "nothing is terminated until this is awaited"]
+pub struct Terminate {
+    shared: Arc<Shared>,
+    run: RunId,
+    reason: Box<str>,
+}
+
+impl Terminate {
+    pub(super) fn new(shared: Arc<Shared>, run: RunId) -> Self {
+        Self {
+            shared,
+            run,
+            reason: "no reason given".into(),
+        }
+    }
+
+    /// Says why; it is kept in the journal.
+    pub fn reason(mut self, reason: &str) -> Self {
+        self.reason = reason.into();
+        self
+    }
+
+    async fn run(self) -> Result<(), EngineError> {
+        let (shared, run) = (&self.shared, self.run);
+        super::handle::status(shared, run).await?; // it may be of another namespace
+        let taking = Taking::by_force(shared, run).await;
+        match end_now(shared, run, self.reason).await {
+            Ok(end) => {
+                taking.done(Progress::Ended(end));
+                Ok(())
+            }
+            Err(error) => {
+                // If it goes on, its task was stopped for nothing: another takes it up.
+                drop(taking);
+                task::mail_arrived(shared, run);
+                Err(error)
+            }
+        }
+    }
+}
+
+/// Writes the end of a run that nobody drives.
+async fn end_now(shared: &Arc<Shared>, run: RunId, reason: Box<str>) -> Result<End, EngineError> {
+    let Some(claim) = shared.store.claim(run, 0).await? else {
+        return Err(EngineError::UnknownRun(run));
+    };
+    if let RunState::Ended(_) = claim.header.state {
+        return Err(EngineError::Ended(run));
+    }
+    let mut reader = Reader::new(run, shared.services.audit_key.clone(), &claim.frames);
+    let records: Vec<Record> = reader.by_ref().collect::<Result<_, _>>()?;
+    let end = End::Cancelled(RunCancelled {
+        reason,
+        terminated: true,
+    });
+    let last_time = records.last().map(|record| record.time).unwrap_or_default();
+    let at = wall_clock().max(last_time);
+    let mut changes = letters(run, &records, &end);
+    changes.notes.extend(shared.marks.removal(run));
+    let told: Vec<RunId> = changes.post.iter().map(|letter| letter.to).collect();
+    let mut chain = reader.into_chain();
+    let first_seq = chain.next_seq();
+    let frame = Draft::of(&end.clone().into_event()).seal(at, &mut chain);
+    let appended = shared.store.append(Append {
+        run,
+        epoch: claim.epoch,
+        first_seq,
+        frames: vec![frame],
+        end: Some(RunEnd {
+            kind: EndKind::Cancelled,
+            at,
+        }),
+        taken: 0,
+        changes: Some(Box::new(changes)),
+        durability: Durability::Synced,
+    });
+    match appended.await {
+        Err(StoreError::Ended { .. }) => return Err(EngineError::Ended(run)),
+        appended => appended?,
+    }
+    shared.marks.removed(run);
+    for run in told {
+        task::mail_arrived(shared, run);
+    }
+    Ok(end)
+}
+
+/// What the end of a run means for its parent and its children.
+fn letters(run: RunId, records: &[Record], end: &End) -> Changes {
+    let mut children: IdMap<StepId, RunId> = IdMap::default();
+    let mut parent: Option<Parent> = None;
+    for record in records {
+        match &record.event {
+            Event::RunStarted(started) => parent = started.parent,
+            Event::ChildStarted(child) if !child.detached => {
+                children.insert(child.call, child.child);
+            }
+            Event::ChildFinished(child) => {
+                children.remove(&child.call);
+            }
+            _ => {}
+        }
+    }
+    let mut changes = Changes::default();
+    if let Some(parent) = parent {
+        let finished = Event::ChildFinished(ChildFinished {
+            call: parent.call,
+            child: run,
+            end: end.clone(),
+        });
+        changes.post.push(Letter {
+            to: parent.run,
+            body: finished.to_letter(),
+        });
+    }
+    for child in children.into_values() {
+        let request = Event::CancelRequested(CancelRequested {
+            reason: "its parent was terminated".into(),
+            sent_at: wall_clock(),
+        });
+        changes.post.push(Letter {
+            to: child,
+            body: request.to_letter(),
+        });
+    }
+    changes
+}
+
+impl IntoFuture for Terminate {
+    type Output = Result<(), EngineError>;
+    type IntoFuture = BoxFuture<'static, Self::Output>;
+
+    fn into_future(self) -> Self::IntoFuture {
+        Box::pin(self.run())
+    }
+}

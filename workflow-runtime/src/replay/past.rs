@@ -1,0 +1,163 @@
+//! How far a run's code got before: which calls the journal knows, which patches it took.
+//!
+//! Owns the question "does recorded history go on behind this place of the code?", which is what a
+//! patch is decided by, and the answer to it for every later replay. It never delivers anything.
+
+use std::collections::BTreeMap;
+
+use crate::id_map::{IdMap, IdSet};
+use crate::ids::{RunId, StepId};
+
+/// What the journal knows of the way that the code took.
+#[derive(Debug, Default)]
+pub(crate) struct Past {
+    /// Calls that the journal knows and that this replay has not made yet.
+    unmade: IdMap<StepId, Unmade>,
+    /// Outcomes may be delivered in another order than that of the journal.
+    tolerant: bool,
+    /// The newest record that was delivered.
+    passed: Option<u64>,
+    /// Patches that were decided: by a marker in the journal, or when the code asked.
+    patches: BTreeMap<Box<str>, bool>,
+    /// Runs that the journal's beginning was copied from, the oldest first.
+    forks: Vec<Fork>,
+}
+
+/// A run that the beginning of a journal was copied from.
+#[derive(Debug)]
+pub(crate) struct Fork {
+    /// The run.
+    pub(crate) origin: RunId,
+    /// Its calls that the copied records know: they keep their ids.
+    pub(crate) shared: IdSet<StepId>,
+    /// The last copied outcome: until it was delivered, the code believes to be the origin.
+    pub(crate) until: Option<u64>,
+}
+
+/// A call that the journal knows and that was not made yet.
+#[derive(Debug, Clone, Copy)]
+struct Unmade {
+    /// Its newest record.
+    seq: u64,
+    /// It has an outcome.
+    has_outcome: bool,
+}
+
+/// What a patch comes out as.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Patch {
+    /// The run takes the new way, and its journal says so.
+    Taken,
+    /// The run takes the new way from now on: that has to go into its journal.
+    New,
+    /// The run went past this place before there was a patch.
+    Untaken,
+}
+
+impl Past {
+    /// Outcomes may be delivered in another order than that of the journal.
+    pub(crate) fn tolerate(&mut self) {
+        self.tolerant = true;
+    }
+
+    /// A record says that a call was made.
+    pub(super) fn add(&mut self, call: StepId, seq: u64, has_outcome: bool) {
+        let known = self
+            .unmade
+            .entry(call)
+            .or_insert(Unmade { seq, has_outcome });
+        known.seq = seq;
+        known.has_outcome |= has_outcome;
+    }
+
+    /// A call is to be made as if it had never been; in a fork, as its own.
+    pub(super) fn forget(&mut self, call: StepId) {
+        self.unmade.remove(&call);
+        for fork in &mut self.forks {
+            fork.shared.remove(&call);
+        }
+    }
+
+    /// All records until now were copied from another run; of its calls only `shared` are known.
+    pub(super) fn fork(&mut self, origin: RunId, shared: IdSet<StepId>, until: Option<u64>) {
+        self.unmade.retain(|call, _| shared.contains(call));
+        self.forks.push(Fork {
+            origin,
+            shared,
+            until,
+        });
+    }
+
+    /// Says whether nothing that is asked of it depends on it: the code has come to all that is known.
+    pub(crate) fn is_blank(&self) -> bool {
+        self.unmade.is_empty() && self.patches.is_empty() && self.forks.is_empty()
+    }
+
+    /// Takes out the runs that the journal's beginning was copied from.
+    pub(crate) fn take_forks(&mut self) -> Vec<Fork> {
+        std::mem::take(&mut self.forks)
+    }
+
+    /// The newest record that was delivered.
+    pub(crate) fn passed(&self) -> Option<u64> {
+        self.passed
+    }
+
+    /// The workflow begins anew: no call of an earlier pass is made again.
+    pub(crate) fn begin_anew(&mut self) {
+        self.unmade = IdMap::default();
+        self.forks.clear();
+    }
+
+    /// The patches that were decided.
+    pub(crate) fn patches(&self) -> impl Iterator<Item = (&str, bool)> {
+        let patches = self.patches.iter();
+        patches.map(|(name, taken)| (&**name, *taken))
+    }
+
+    /// A checkpoint says how a patch was decided.
+    pub(super) fn decide_patch(&mut self, name: Box<str>, taken: bool) {
+        self.patches.insert(name, taken);
+    }
+
+    /// A marker says that a patch was taken.
+    pub(super) fn add_patch(&mut self, name: Box<str>) {
+        self.patches.insert(name, true);
+    }
+
+    /// The code makes a call. Says whether the journal has an outcome for it.
+    pub(crate) fn make(&mut self, call: StepId) -> bool {
+        let known = self.unmade.remove(&call);
+        known.is_some_and(|known| known.has_outcome)
+    }
+
+    /// A record was delivered, or passed over because nobody wants it.
+    pub(crate) fn pass(&mut self, seq: u64) {
+        self.passed = self.passed.max(Some(seq));
+    }
+
+    /// An outcome was delivered that is newer than all of these records.
+    pub(crate) fn pass_all(&mut self) {
+        self.pass(u64::MAX);
+        if !self.tolerant && !self.unmade.is_empty() {
+            self.unmade = IdMap::default();
+        }
+    }
+
+    /// Decides a patch, once for all: true unless recorded history goes on behind this place.
+    ///
+    /// It does if a record that is newer than the last delivered one is of a call that the code has
+    /// not made by now. Outcomes of calls that were made before do not count: they would be there
+    /// as well if the code had come here for the first time when the process died. So a marker that
+    /// was lost in a crash, and everything behind it with it, comes out the same again. In tolerant
+    /// replay the order of delivery says nothing, so any record of a call that was not made counts.
+    pub(crate) fn patch(&mut self, name: &str) -> Patch {
+        if let Some(taken) = self.patches.get(name) {
+            return if *taken { Patch::Taken } else { Patch::Untaken };
+        }
+        let mut unmade = self.unmade.values();
+        let goes_on = unmade.any(|call| self.tolerant || Some(call.seq) > self.passed);
+        self.patches.insert(name.into(), !goes_on);
+        if goes_on { Patch::Untaken } else { Patch::New }
+    }
+}

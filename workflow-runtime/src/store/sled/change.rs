@@ -1,0 +1,117 @@
+//! What a commit changes in memory, and what of the log is needed for it.
+//!
+//! Owns the step from a durable commit to what readers see. Never touches a file.
+
+use bytes::Bytes;
+
+use super::ledger::Ledger;
+use super::table::{Live, Table};
+use crate::clock::Timestamp;
+use crate::ids::RunId;
+use crate::store::{Append, Epoch, NoteKey, Reopening, RunHeader, RunState};
+
+/// A change of memory, made visible once the commit is durable.
+#[derive(Debug)]
+pub(super) enum Change {
+    Created(RunHeader, Bytes),
+    Appended(Append),
+    Parked(RunId, RunState),
+    Posted(RunId, u64, Bytes),
+    Noted(NoteKey, Option<Bytes>),
+    Slept(RunId, Option<Timestamp>),
+    Woken(RunId),
+    Revived(Reopening, Epoch),
+}
+
+impl Change {
+    /// Makes the change, and counts what of the commit's block is needed for it.
+    pub(super) fn apply(self, table: &mut Table, ledger: &mut Ledger, commit: u64) {
+        match self {
+            Self::Created(header, first) => {
+                let run = header.run;
+                let mut live = Live::new(header);
+                live.next_seq = 1;
+                live.push(first, commit);
+                table.insert(live);
+                ledger.count(run, 1);
+                look_at(table, ledger, run, 0);
+            }
+            Self::Appended(append) => appended(append, table, ledger, commit),
+            Self::Parked(run, state) => changed(table, ledger, run, state, commit),
+            Self::Posted(run, number, body) => {
+                let bytes = body.len();
+                let Some(live) = table.runs.get_mut(&run) else {
+                    return;
+                };
+                let mailbox = live.mailbox.get_or_insert_default();
+                mailbox.push(number, body, commit);
+                ledger.count(run, 1);
+                ledger.look_at(live, bytes);
+            }
+            Self::Noted(key, value) => ledger.note(key, value, commit),
+            Self::Slept(run, wake_at) => {
+                // No block tells of it: it is durable once it is archived.
+                if let Some(live) = table.set_state(run, RunState::Asleep { wake_at }) {
+                    ledger.look_at(live, 0);
+                }
+            }
+            Self::Woken(run) => changed(table, ledger, run, RunState::Active, commit),
+            Self::Revived(reopening, epoch) => {
+                let Some(live) = table.set_state(reopening.run, RunState::Active) else {
+                    return;
+                };
+                live.epoch = epoch;
+                live.ending = false;
+                live.next_seq = reopening.seq + 1;
+                live.push(reopening.frame, commit);
+                ledger.count(reopening.run, 1);
+                ledger.look_at(live, 0);
+            }
+        }
+    }
+}
+
+fn appended(append: Append, table: &mut Table, ledger: &mut Ledger, commit: u64) {
+    let run = append.run;
+    let Some(live) = table.runs.get_mut(&run) else {
+        return;
+    };
+    let mut things = append.frames.len();
+    // Raised when it was accepted already, but for what a run was created with.
+    live.next_seq = live.next_seq.max(append.first_seq + things as u64);
+    let mut bytes = 0;
+    for frame in append.frames {
+        bytes += frame.len();
+        live.push(frame, commit);
+    }
+    if append.taken > 0 {
+        for unneeded in live.take_letters(append.taken) {
+            ledger.release(unneeded);
+        }
+        if things == 0 {
+            // Otherwise the frames keep the block.
+            live.changed_in.push(commit);
+            things = 1;
+        }
+    }
+    if let Some(end) = append.end {
+        live.header.state = RunState::Ended(end);
+        live.drop_letters();
+    }
+    ledger.count(run, things);
+    ledger.look_at(live, bytes);
+}
+
+fn changed(table: &mut Table, ledger: &mut Ledger, run: RunId, state: RunState, commit: u64) {
+    if let Some(live) = table.set_state(run, state) {
+        live.changed_in.push(commit);
+        ledger.count(run, 1);
+        ledger.look_at(live, 0);
+    }
+}
+
+fn look_at(table: &mut Table, ledger: &mut Ledger, run: RunId, bytes: usize) {
+    if let Some(live) = table.runs.get_mut(&run) {
+        ledger.look_at(live, bytes);
+    }
+}

@@ -1,0 +1,119 @@
+//! Runs that are wanted again at the very moment in which they leave memory.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+
+use super::bytes::mix;
+use super::tests::{append, ending, header, new_run};
+use super::{SledOptions, SledStore};
+use crate::store::{Changes, Commit, Committed, EndKind, Letter, Reopening, RunEnd, Store};
+
+/// So many that enough of them are in line for an archive at any time.
+const RUNS: u64 = 240;
+const LETTERS: u64 = 25;
+
+/// Waits for a moment that is not the same every time, mostly none, and otherwise about as long
+/// as an archive takes.
+async fn moment(seed: u64) {
+    match mix(seed) % 4 {
+        0 => tokio::time::sleep(Duration::from_micros(mix(!seed) % 8_000)).await,
+        _ => tokio::task::yield_now().await,
+    }
+}
+
+async fn own(store: Arc<SledStore>, n: u64) {
+    let run = header(n).run;
+    let mut frames = 1;
+    let mut received = 0;
+    while received < LETTERS {
+        let claim = store.claim(run, 0).await.expect("claimed").expect("there");
+        assert_eq!(claim.frames.len() as u64, frames, "run {n}");
+        for mail in &claim.mail {
+            assert_eq!(mail.number, received, "run {n}");
+            received += 1;
+        }
+        assert_eq!(claim.next_letter, received, "run {n}");
+        let mut taking = append(n, frames, 50);
+        taking.epoch = claim.epoch;
+        taking.taken = received;
+        store.append(taking).await.expect("owned");
+        frames += 1;
+        store
+            .put_to_sleep(run, claim.epoch, None)
+            .await
+            .expect("owned");
+        moment(n << 32 | frames).await;
+    }
+}
+
+async fn post(store: Arc<SledStore>, n: u64) {
+    for number in 0..LETTERS {
+        let letter = Letter {
+            to: header(n).run,
+            body: Bytes::from_static(b"letter"),
+        };
+        let changes = Changes {
+            post: vec![letter],
+            ..Changes::default()
+        };
+        let guards = Vec::new();
+        let done = store.commit(Commit { guards, changes }).await;
+        assert_eq!(done.expect("an answer"), Committed::Done);
+        moment(n << 40 | number).await;
+    }
+}
+
+async fn fail_and_go_on(store: Arc<SledStore>, n: u64) {
+    let run = header(n).run;
+    let mut epoch = crate::store::Epoch::FIRST;
+    for round in 0..LETTERS {
+        let seq = 1 + round * 2;
+        let mut failed = ending(n, seq);
+        failed.epoch = epoch;
+        failed.end = failed.end.map(|end| RunEnd {
+            kind: EndKind::Failed,
+            ..end
+        });
+        store.append(failed).await.expect("owned");
+        moment(n << 24 | round).await;
+        let reopening = Reopening {
+            run,
+            seq: seq + 1,
+            frame: Bytes::from_static(b"again"),
+        };
+        epoch = store.revive(reopening).await.expect("revived");
+    }
+    let frames = store.frames(run, 0, usize::MAX).await.expect("readable");
+    assert_eq!(frames.len() as u64, 1 + LETTERS * 2);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn a_run_that_is_wanted_while_it_leaves_memory_loses_nothing() {
+    let directory = tempfile::tempdir().expect("a temporary directory");
+    let path = directory.path().join("store");
+    let open = || SledStore::open(&path, SledOptions::default()).expect("it opens");
+    let store = Arc::new(open());
+    let mut tasks = Vec::new();
+    for n in 0..RUNS {
+        store.create(new_run(n)).await.expect("created");
+        if n % 4 == 0 {
+            tasks.push(tokio::spawn(fail_and_go_on(Arc::clone(&store), n)));
+        } else {
+            tasks.push(tokio::spawn(own(Arc::clone(&store), n)));
+            tasks.push(tokio::spawn(post(Arc::clone(&store), n)));
+        }
+    }
+    for task in tasks {
+        task.await.expect("nothing is lost");
+    }
+    store.check().await.expect("sound");
+    drop(store);
+    let store = open();
+    store.check().await.expect("sound");
+    for n in 0..RUNS {
+        let mail = store.mail(header(n).run, 0).await.expect("readable");
+        assert_eq!(mail, Vec::new(), "run {n}");
+    }
+}
