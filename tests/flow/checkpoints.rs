@@ -21,7 +21,7 @@ async fn act(#[resource] ledger: &Ledger, what: String) -> Result<usize> {
 #[workflow]
 async fn counting(at: u64, until: u64) -> Result<u64> {
     act(format!("number {at}")).await?;
-    if at % 2 == 0 {
+    if at.is_multiple_of(2) {
         sleep(Duration::from_millis(1)).await;
     }
     if at == until {

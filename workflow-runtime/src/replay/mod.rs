@@ -275,10 +275,8 @@ impl History {
         let past = &mut self.past;
         self.deliveries.retain(|delivery| {
             let counts = !voided.contains(&delivery.seq);
-            if !counts {
-                if let Some(call) = delivery.id() {
-                    past.forget(call);
-                }
+            if !counts && let Some(call) = delivery.id() {
+                past.forget(call);
             }
             counts
         });
