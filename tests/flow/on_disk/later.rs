@@ -143,6 +143,8 @@ async fn a_queue_goes_on_with_its_limits_through_every_stop() {
         let disk = Disk::new(engine);
         let mut engine = disk.open().await;
         engine.queue("mail").pause().await.expect("is paused");
+        // A dispatcher that is just looking may still go by the settings of before.
+        tokio::time::sleep(Duration::from_millis(50)).await;
         let mut runs = Vec::new();
         for number in 0..JOBS {
             let start = engine.start(job(number)).key(format!("job {number}"));
