@@ -19,7 +19,7 @@ async fn act(#[resource] ledger: &Ledger, what: String) -> Result<usize> {
 #[workflow]
 async fn child(number: usize) -> Result<usize> {
     act(format!("child {number}")).await?;
-    if number % 2 == 0 {
+    if number.is_multiple_of(2) {
         sleep(Duration::from_millis(20)).await;
     }
     act(format!("grown {number}")).await?;
