@@ -192,7 +192,7 @@ async fn a_published_value_above_the_limit_fails_its_run_and_stops_nobody_else()
 
 /// A run that is sent more than a store takes in one write hears all of it.
 #[tokio::test]
-async fn a_mailbox_larger_than_any_write_is_heard_through_every_stop() {
+async fn many_large_signals_are_heard_through_every_stop() {
     const COUNT: usize = 40;
     let text = |number: usize| format!("{number} {}", "x".repeat(1_900_000));
     for stop in BOTH {
