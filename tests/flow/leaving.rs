@@ -109,6 +109,32 @@ async fn a_signal_wakes_a_run_that_left_memory() {
     assert_eq!(ledger.asked(), 2);
 }
 
+/// Waits before it has done anything: its journal says no more than that it was started.
+#[workflow]
+async fn listening() -> Result<String> {
+    wait_for::<String>("name").await
+}
+
+#[tokio::test]
+async fn a_signal_wakes_a_run_that_has_nothing_on_record() {
+    let ledger = Ledger::shared();
+    let store = MemoryStore::new();
+    let builder = || engine(&ledger).register::<listening>();
+    let first = builder().open_with(store.clone()).await.expect("opens");
+    let run = first.start(listening()).await.expect("starts");
+    let other = first.start(listening()).await.expect("starts").id();
+    until_memory_holds(&first, 0).await;
+    run.signal("name", "ada").await.expect("sends");
+    assert_eq!(run.result().await.expect("ends well"), "ada");
+    // Sent, and not heard before the process is gone.
+    first.signal(other, "name", "bob").await.expect("sends");
+    let store = store.reopen(Surviving::Synced);
+    drop(first);
+    let second = builder().open_with(store).await.expect("opens");
+    let other = second.run::<listening>(other).await.expect("is there");
+    assert_eq!(other.result().await.expect("ends well"), "bob");
+}
+
 #[tokio::test]
 async fn a_run_that_a_signal_woke_leaves_no_time_behind() {
     let ledger = Ledger::shared();

@@ -25,6 +25,7 @@ mod intent;
 mod keys;
 mod leaving;
 mod misuse;
+mod on_disk;
 mod option_crashes;
 mod parking;
 mod patches;

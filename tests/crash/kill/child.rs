@@ -12,6 +12,7 @@ use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 use workflow_runtime::{Engine, Error, Result, RunId, get_step_metadata, sleep, step, workflow};
 
+use crate::errands;
 use crate::ledger::Ledger;
 
 /// Runs that are unfinished at any moment.
@@ -19,6 +20,9 @@ const AT_ONCE: usize = 32;
 
 /// Every this many runs, the first attempt of one step fails.
 const FLAKY: u64 = 3;
+
+/// The ledger of transfers.
+pub(crate) const LEDGER: &str = "ledger";
 
 /// What a run gives.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -115,7 +119,8 @@ async fn transfer(number: u64) -> Result<Transferred> {
 pub(crate) async fn open(dir: &Path) -> Result<Engine> {
     let engine = Engine::builder()
         .register::<transfer>()
-        .resource(Ledger::open(dir)?)
+        .resource(Ledger::open(dir, LEDGER)?);
+    let engine = errands::register(engine, dir)?
         .open(dir.join("store"))
         .await?;
     Ok(engine)
@@ -135,6 +140,10 @@ pub(crate) enum Line {
     Started(u64, RunId),
     /// This result was acknowledged.
     Finished(u64, Transferred),
+    /// This parcel of an errand was acknowledged; whether it was a new one.
+    Sent(u64, u64, bool),
+    /// This errand was done, and as it should be.
+    Delivered(u64),
     /// Something failed that should not.
     Trouble(String),
 }
@@ -147,6 +156,8 @@ impl fmt::Display for Line {
             Self::Finished(number, Transferred { nonce, settled }) => {
                 write!(f, "finished {number} {nonce} {settled}")
             }
+            Self::Sent(number, parcel, new) => write!(f, "sent {number} {parcel} {new}"),
+            Self::Delivered(number) => write!(f, "delivered {number}"),
             Self::Trouble(trouble) => write!(f, "trouble {trouble}"),
         }
     }
@@ -156,7 +167,7 @@ impl Line {
     /// Begins a line, so that what the test harness prints is told apart.
     const MARK: char = '@';
 
-    fn say(&self) {
+    pub(crate) fn say(&self) {
         // In one write: a line is said whole or not at all.
         let line = format!("{}{self}\n", Self::MARK);
         let mut out = std::io::stdout().lock();
@@ -177,6 +188,12 @@ impl Line {
                     settled: settled.parse().ok()?,
                 },
             ),
+            ["sent", number, parcel, new] => Self::Sent(
+                number.parse().ok()?,
+                parcel.parse().ok()?,
+                new.parse().ok()?,
+            ),
+            ["delivered", number] => Self::Delivered(number.parse().ok()?),
             _ => Self::Trouble(line.to_owned()),
         })
     }
@@ -213,6 +230,7 @@ async fn one(engine: &Engine, number: u64) -> Result<()> {
     let key = format!("transfer-{number}");
     let run = engine.start(transfer(number)).key(key).await?;
     Line::Started(number, run.id()).say();
+    errands::run(engine, number).await?;
     let result = run.result().await?;
     Line::Finished(number, result).say();
     Ok(())

@@ -14,8 +14,11 @@ const WHOLE: &str = "whole";
 pub(crate) struct Ledger(File);
 
 impl Ledger {
-    pub(crate) fn open(dir: &Path) -> io::Result<Self> {
-        let file = File::options().append(true).create(true).open(path(dir))?;
+    pub(crate) fn open(dir: &Path, name: &str) -> io::Result<Self> {
+        let file = File::options()
+            .append(true)
+            .create(true)
+            .open(path(dir, name))?;
         Ok(Self(file))
     }
 
@@ -30,8 +33,8 @@ impl Ledger {
     }
 }
 
-fn path(dir: &Path) -> PathBuf {
-    dir.join("ledger")
+fn path(dir: &Path, name: &str) -> PathBuf {
+    dir.join(name)
 }
 
 /// One effect as it was written.
@@ -44,8 +47,8 @@ pub(crate) struct Effect {
 }
 
 /// Reads the ledger by step id, as a service that honours keys does.
-pub(crate) fn read(dir: &Path) -> BTreeMap<StepId, Effect> {
-    let text = fs::read_to_string(path(dir)).expect("there is a ledger");
+pub(crate) fn read(dir: &Path, name: &str) -> BTreeMap<StepId, Effect> {
+    let text = fs::read_to_string(path(dir, name)).expect("there is a ledger");
     let mut effects = BTreeMap::new();
     for line in text.lines() {
         let words: Vec<&str> = line.split(' ').collect();

@@ -3,12 +3,13 @@
 //! The parent starts this test binary again as a child. The child starts runs without end, and
 //! says on its standard output which starts and which results were acknowledged to it. The parent
 //! kills it, starts the next one on the same store, and after the last kill lets one finish. Then
-//! it compares three witnesses: what the children were told, what the journals hold, and what
+//! it compares three witnesses (also for errands, which talk, have children, sleep and undo): what the children were told, what the journals hold, and what
 //! the steps did to the outside world, in a ledger that no crash of ours undoes.
 //!
 //! `KILLS=500 SEED=7 cargo test --test kill` makes it longer, or another one.
 
 mod child;
+mod errands;
 mod ledger;
 mod parent;
 mod witnesses;

@@ -1,6 +1,6 @@
 //! The one who kills: starts a child, hears what it was told, kills it, starts the next.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::{BufRead as _, BufReader};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
@@ -30,6 +30,9 @@ const LATE: Duration = Duration::from_millis(300);
 pub(crate) struct Told {
     pub(crate) started: BTreeMap<u64, RunId>,
     pub(crate) finished: BTreeMap<u64, Transferred>,
+    /// Parcels of errands, by number.
+    pub(crate) sent: BTreeSet<(u64, u64)>,
+    pub(crate) delivered: BTreeSet<u64>,
 }
 
 impl Told {
@@ -43,6 +46,13 @@ impl Told {
             Line::Finished(number, result) => {
                 let first = *self.finished.entry(number).or_insert(result);
                 assert_eq!(first, result, "the result of transfer {number} changed");
+            }
+            Line::Sent(number, parcel, new) => {
+                let first = self.sent.insert((number, parcel));
+                assert!(first || !new, "parcel {number}/{parcel} was forgotten");
+            }
+            Line::Delivered(number) => {
+                self.delivered.insert(number);
             }
             Line::Trouble(trouble) => panic!("a child is in trouble: {trouble}"),
         }

@@ -8,7 +8,8 @@ use workflow_runtime::journal::{Event, Journal};
 use workflow_runtime::store::{RunHeader, RunState};
 use workflow_runtime::{Engine, Result, StepId};
 
-use crate::child::{expected, open, result};
+use crate::child::{LEDGER, expected, open, result};
+use crate::errands;
 use crate::ledger::{self, Effect};
 use crate::parent::Told;
 
@@ -22,6 +23,8 @@ const FLAKY: &str = "credit";
 #[derive(Debug, Default)]
 pub(crate) struct Found {
     runs: usize,
+    /// Errands, each with its children.
+    errands: usize,
     records: u64,
     /// Recoveries that had to run steps again.
     recoveries: usize,
@@ -33,13 +36,14 @@ impl fmt::Display for Found {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self {
             runs,
+            errands,
             records,
             recoveries,
             repeated,
         } = self;
         write!(
             f,
-            "{runs} runs, {records} records, {recoveries} recoveries, {repeated} steps executed \
+            "{runs} transfers, {errands} errands, {records} records, {recoveries} recoveries, {repeated} steps executed \
              again"
         )
     }
@@ -51,12 +55,14 @@ pub(crate) fn compare(dir: &Path, told: &Told) -> Found {
     let found = runtime.block_on(async {
         let engine = open(dir).await?;
         let mut found = Found::default();
-        let effects = ledger::read(dir);
+        let effects = ledger::read(dir, LEDGER);
         check_told(&engine, told, &effects).await?;
         check_journals(&engine, &effects, &mut found).await?;
+        found.errands = errands::compare(&engine, dir, told).await?;
         let verified = engine.verify().await?;
         assert!(verified.damaged.is_empty(), "{:?}", verified.damaged);
-        assert_eq!(verified.runs, found.runs as u64);
+        let runs = found.runs as u64 + found.errands as u64 * (1 + errands::PARCELS);
+        assert_eq!(verified.runs, runs);
         found.records = verified.records;
         engine.shutdown().await?;
         Result::<Found>::Ok(found)
@@ -108,6 +114,9 @@ async fn check_journals(
 ) -> Result<()> {
     let mut outcomes = BTreeSet::new();
     for header in all_runs(engine).await? {
+        if &*header.workflow != "transfer" {
+            continue;
+        }
         let ended = matches!(header.state, RunState::Ended(_));
         assert!(ended, "{} is {:?}", header.run, header.state);
         let journal = engine.journal(header.run).await?;
@@ -142,7 +151,7 @@ fn check_journal(journal: &Journal, outcomes: &mut BTreeSet<StepId>, found: &mut
     assert!(matches!(last, Some(Event::RunCompleted(_))), "{journal}");
 }
 
-async fn all_runs(engine: &Engine) -> Result<Vec<RunHeader>> {
+pub(crate) async fn all_runs(engine: &Engine) -> Result<Vec<RunHeader>> {
     let mut all = Vec::new();
     let mut page = engine.runs().await?;
     loop {
@@ -161,6 +170,7 @@ impl Found {
             self.recoveries as u64 >= kills,
             "too few recoveries: {self}"
         );
+        assert!(self.errands as u64 >= kills / 5, "too few errands: {self}");
         assert!(self.repeated > 0, "no kill met a step in flight: {self}");
     }
 }

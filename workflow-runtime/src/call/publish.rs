@@ -7,6 +7,11 @@ use crate::context::current_scope;
 use crate::engine::core::Trouble;
 use crate::engine::letters::check_name;
 use crate::error::Error;
+use crate::store::NoteChange;
+
+/// The most bytes of a published value: what a store keeps in one note. Found out here, because a store that
+/// is given more refuses the whole write, and the run could not go on.
+const LARGEST: usize = NoteChange::MAX_VALUE_BYTES;
 
 /// Publishes a value under a name, for readers outside the run.
 ///
@@ -28,8 +33,8 @@ use crate::error::Error;
 /// ```
 ///
 /// After a crash, what was published last is published again: a reader sees no older value for long, and
-/// never one of another run. A value that cannot be encoded fails the run, and so does a name that is
-/// empty or longer than 256 bytes.
+/// never one of another run. A value that cannot be encoded, or takes more than 256 KiB, fails the run, and
+/// so does a name that is empty or longer than 256 bytes.
 ///
 /// # Panics
 ///
@@ -48,10 +53,15 @@ pub fn publish<T: Serialize + ?Sized>(name: &str, value: &T) {
         let error = Error::fatal(problem).context(format!("publish() at {site}"));
         return core.trouble(Trouble::Fail(error));
     }
-    match core.services.payloads.encode(value) {
-        Ok(payload) => core.publish(name, payload),
-        Err(problem) => core.trouble(Trouble::Fail(
-            Error::fatal(problem).context(format!("what publish(\"{name}\") at {site} was given")),
+    let problem = match core.services.payloads.encode(value) {
+        Ok(payload) if payload.len() <= LARGEST => return core.publish(name, payload),
+        Ok(payload) => Error::fatal(format!(
+            "it takes {} bytes, and a published value may take {LARGEST}: publish a summary, or where the \
+             rest is",
+            payload.len()
         )),
-    }
+        Err(problem) => Error::fatal(problem),
+    };
+    let what = format!("what publish(\"{name}\") at {site} was given");
+    core.trouble(Trouble::Fail(problem.context(what)));
 }

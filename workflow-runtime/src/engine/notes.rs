@@ -77,6 +77,11 @@ pub(crate) fn checkpoint(run: RunId) -> NoteKey {
     NoteKey::of_run(run, &[b"checkpoint"])
 }
 
+/// That a run waits in a queue and has not had its turn.
+pub(crate) fn queued(run: RunId) -> NoteKey {
+    NoteKey::of_run(run, &[b"queued"])
+}
+
 /// What a run last published under a name.
 pub(crate) fn published(run: RunId, name: &str) -> NoteKey {
     NoteKey::of_run(run, &[b"published", name.as_bytes()])

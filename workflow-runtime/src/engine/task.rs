@@ -211,8 +211,11 @@ async fn wants_its_mail(shared: &Shared, run: RunId) -> Result<bool, StoreError>
         RunState::Active | RunState::Asleep { wake_at: Some(_) } => return Ok(true),
         RunState::Asleep { wake_at: None } => {}
     }
+    if shared.store.note(notes::queued(run)).await?.is_none() {
+        return Ok(true); // it has begun, though it may have nothing on record: it waited at once
+    }
     if !shared.store.frames(run, 1, 1).await?.is_empty() {
-        return Ok(true); // it has begun
+        return Ok(true); // it was resumed before its turn
     }
     let mail = shared.store.mail(run, 0).await?;
     let cancels = |body| matches!(Event::from_letter(body), Ok(Event::CancelRequested(_)));

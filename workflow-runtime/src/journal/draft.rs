@@ -162,6 +162,17 @@ impl Draft {
         !matches!(self.effect, Effect::Receives(_))
     }
 
+    /// About how many bytes the record takes.
+    pub(crate) fn size(&self) -> usize {
+        self.fields.len()
+    }
+
+    /// Says whether the record may be written before what is handed in with it: one that came by letter is
+    /// written with the count of letters taken, and an end with all that it changes.
+    pub(crate) fn may_go_ahead(&self) -> bool {
+        !matches!(self.effect, Effect::Receives(_) | Effect::Ends(_))
+    }
+
     /// What the record does once it is durable.
     pub(crate) fn into_effect(self) -> Effect {
         self.effect

@@ -7,6 +7,7 @@
 use std::collections::VecDeque;
 use std::task::{Context, Poll};
 
+use super::portions::PORTION;
 use super::{Driver, Exit};
 use crate::clock::Timestamp;
 use crate::engine::obstacle::Obstacle;
@@ -74,7 +75,13 @@ impl Driver {
         if self.mailbox.waiting.is_empty() {
             return Ok(false);
         }
+        let mut bytes = 0;
         while let Some(mail) = self.mailbox.waiting.pop_front() {
+            if bytes > 0 && bytes + mail.body.len() > PORTION {
+                self.write_outbox(None);
+                bytes = 0;
+            }
+            bytes += mail.body.len();
             let event = Event::from_letter(&mail.body).map_err(|error| {
                 let report = format!("letter {} to it cannot be read: {error}", mail.number);
                 self.park(Obstacle::new(ParkReason::Undecodable, report))

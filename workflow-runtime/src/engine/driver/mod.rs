@@ -10,6 +10,7 @@ mod closing;
 mod mail;
 mod passes;
 mod permit;
+mod portions;
 mod probe;
 mod replaying;
 mod resting;
@@ -346,13 +347,23 @@ impl Driver {
         }
         let sync = self.core.take_wanted_sync();
         if sync || !self.drafts.is_empty() || changes.is_some() {
+            let taken = std::mem::take(&mut self.writer.taken);
+            for (mut drafts, changes) in portions::ahead(&mut self.drafts, &mut changes) {
+                let commit = self.writer.append(&mut drafts, changes, false, None);
+                self.expect_commit(commit);
+            }
+            self.writer.taken = taken; // with the letters, which are never ahead
             let commit = self
                 .writer
                 .append(&mut self.drafts, changes, sync, unmarked);
-            self.core.appended(commit.end, commit.durability);
-            self.commits.push_back(commit);
+            self.expect_commit(commit);
             self.note_length();
         }
+    }
+
+    fn expect_commit(&mut self, commit: Commit) {
+        self.core.appended(commit.end, commit.durability);
+        self.commits.push_back(commit);
     }
 
     /// Decides what comes next when the workflow waits.

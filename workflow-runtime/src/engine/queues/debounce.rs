@@ -7,8 +7,9 @@ use std::future::IntoFuture;
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::enqueue::{arrival, awaits_its_turn};
 use super::note::{Entry, Pending, pending_key, read, waiting_key};
-use super::{Placing, enqueue::arrival, refuse, settings};
+use super::{Placing, refuse, settings};
 use crate::clock::{Timestamp, wall_clock};
 use crate::engine::prepared::{EncodedCall, Naming, Prepared};
 use crate::engine::{EngineError, Shared, notes};
@@ -140,6 +141,7 @@ pub(super) fn settle(
                     key: waiting_key(&shared.services.namespace, queue, &entry),
                     value: Some(notes::encode(&entry)),
                 },
+                awaits_its_turn(pending.run),
             ],
             ..Changes::default()
         },

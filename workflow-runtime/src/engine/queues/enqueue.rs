@@ -4,6 +4,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use bytes::Bytes;
+
 use super::note::{Entry, delayed_key, waiting_key};
 use super::{refuse, settings};
 use crate::clock::{Timestamp, wall_clock};
@@ -60,6 +62,15 @@ pub(super) fn arrival() -> Timestamp {
     Timestamp::from_micros(now.max(before.unwrap_or_default() + 1))
 }
 
+/// Marks a run as one that its turn alone may begin: from its header and journal it could as well be one
+/// that has begun and waits for a signal.
+pub(super) fn awaits_its_turn(run: RunId) -> NoteChange {
+    NoteChange {
+        key: notes::queued(run),
+        value: Some(Bytes::new()),
+    }
+}
+
 /// Puts a run into a queue. `Some` if there is a run of that key already.
 pub(in crate::engine) async fn enqueue(
     shared: &Arc<Shared>,
@@ -98,10 +109,13 @@ pub(in crate::engine) async fn enqueue(
         };
         let changes = Changes {
             create: vec![new],
-            notes: vec![NoteChange {
-                key: entry_key,
-                value: Some(notes::encode(&entry)),
-            }],
+            notes: vec![
+                NoteChange {
+                    key: entry_key,
+                    value: Some(notes::encode(&entry)),
+                },
+                awaits_its_turn(run),
+            ],
             ..Changes::default()
         };
         match shared.store.commit(Commit { guards, changes }).await? {

@@ -10,7 +10,8 @@ use bytes::Bytes;
 use super::debounce;
 use super::limits::Rate;
 use super::note::{
-    Entry, Pages, Pending, Settings, Slot, Turn, delayed_key, read, slot_key, turn_key, waiting_key,
+    Entry, Pages, Pending, Settings, Slot, Turn, delayed_key, read, settings_key, slot_key,
+    turn_key, waiting_key,
 };
 use crate::clock::{Timestamp, wall_clock};
 use crate::engine::notes::{self, Space};
@@ -318,6 +319,13 @@ impl<'a> Round<'a> {
             }],
             changes: Changes::default(),
         };
+        if !chosen.entries.is_empty() {
+            // Who paused the queue, or changed its limits, was told so: no run begins by the old ones.
+            commit.guards.push(Guard {
+                key: settings_key(self.namespace(), self.queue),
+                expected: Some(notes::encode(self.settings)),
+            });
+        }
         let changes = &mut commit.changes.notes;
         changes.push(NoteChange {
             key: turn_key,
@@ -339,6 +347,7 @@ impl<'a> Round<'a> {
                 since: self.now,
             };
             changes.push(remove(key.clone()));
+            changes.push(remove(notes::queued(entry.run)));
             changes.push(NoteChange {
                 key: slot_key(self.namespace(), self.queue, entry.run),
                 value: Some(notes::encode(&slot)),

@@ -107,6 +107,7 @@ macro_rules! __store_rules {
             frames_of_every_size_come_back
             many_runs_do_not_mix
             a_claim_returns_the_whole_journal_and_a_higher_epoch
+            a_claim_gives_the_first_frame_and_those_from_a_number_on
             claiming_an_unknown_run_gives_nothing
             reading_past_the_end_gives_nothing
             unfinished_runs_come_oldest_first

@@ -1,7 +1,7 @@
 //! Rules about reading: claims, frames, unfinished runs, listings.
 
 use super::*;
-use crate::store::{RunQuery, StateKind};
+use crate::store::{Released, RunQuery, StateKind};
 
 /// A claim is ownership and knowledge in one.
 pub async fn a_claim_returns_the_whole_journal_and_a_higher_epoch(harness: &dyn Harness) {
@@ -28,6 +28,51 @@ pub async fn a_claim_returns_the_whole_journal_and_a_higher_epoch(harness: &dyn 
         .expect("claimed")
         .expect("there");
     assert!(third.epoch > second.epoch);
+}
+
+/// Whoever resumes from a checkpoint asks for the journal from there on, and the first frame: wherever
+/// the frames are by now, in memory, in the archive or in both, awake, asleep or ended.
+pub async fn a_claim_gives_the_first_frame_and_those_from_a_number_on(harness: &dyn Harness) {
+    let mut store = harness.fresh().await;
+    let mut epoch = create(&*store, 1).await;
+    grow(&*store, 1, epoch, 1..6, 5_000).await;
+    grow(&*store, 1, epoch, 6..10, 15).await;
+    for round in 0..4_usize {
+        let whole = journal(&*store, 1).await;
+        assert_eq!(whole.len(), 10 + round);
+        for from in [0, 1, 2, 5, 6, 9, 10 + round as u64, 1_000, u64::MAX] {
+            let claim = store.claim(id(1), from).await;
+            let claim = claim.expect("claimed").expect("there");
+            let mut expected = vec![whole[0].clone()];
+            let from_there = usize::try_from(from).unwrap_or(usize::MAX).max(1);
+            expected.extend(whole.iter().skip(from_there).cloned());
+            assert!(
+                claim.frames == expected,
+                "round {round}, from {from}: {} frames instead of {}",
+                claim.frames.len(),
+                expected.len()
+            );
+            epoch = claim.epoch;
+        }
+        // Every claim took ownership, and what is written next goes behind all that is there.
+        let next = 10 + round as u64;
+        match round {
+            0 | 1 => grow(&*store, 1, epoch, next..next + 1, 5_000).await,
+            2 => {
+                let last = ending(1, epoch, next, EndKind::Completed);
+                store.append(last).await.expect("ends");
+            }
+            _ => {}
+        }
+        if round == 0 {
+            let asleep = store.put_to_sleep(id(1), epoch, None).await;
+            assert_eq!(asleep.expect("an answer"), Released::Asleep);
+        }
+        let Some(reopened) = harness.again(store).await else {
+            return;
+        };
+        store = reopened;
+    }
 }
 
 /// There is nothing to claim.

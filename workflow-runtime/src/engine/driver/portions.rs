@@ -1,0 +1,102 @@
+//! Portions: what a run has for the store at once may be more than a store takes in one write.
+//!
+//! A thousand children with large inputs, a hundred large outcomes in one poll, a full mailbox: all of it
+//! leaves in several appends then. Owns what may go ahead of the rest. What must be one write stays one:
+//! letters and the count of those taken, the end of a run and what it tells others.
+
+use crate::journal::Draft;
+use crate::store::{Changes, NewRun, NoteChange};
+
+/// The bytes of one append, about. Far below what any store takes, far above what a run usually has.
+pub(super) const PORTION: usize = 8 * 1024 * 1024;
+
+/// One append that goes ahead of the rest.
+pub(super) type Portion = (Vec<Draft>, Option<Box<Changes>>);
+
+/// Takes what goes ahead out of an append that is too large; nearly always nothing.
+///
+/// Children go before the records that tell of them: a child that nobody knows is created again by the
+/// same id, and that changes nothing; a child that is only known would be waited for in vain.
+pub(super) fn ahead(drafts: &mut Vec<Draft>, changes: &mut Option<Box<Changes>>) -> Vec<Portion> {
+    let mut portions = Vec::new();
+    if let Some(some) = changes {
+        while let Some(create) = take(&mut some.create, bytes_of_run, |_| true) {
+            let part = Changes {
+                create,
+                ..Changes::default()
+            };
+            portions.push((Vec::new(), Some(Box::new(part))));
+        }
+        // The place of a checkpoint and the tokens let go are last in the list, and stay with their records.
+        while let Some(notes) = take(&mut some.notes, bytes_of_note, |_| true) {
+            let part = Changes {
+                notes,
+                ..Changes::default()
+            };
+            portions.push((Vec::new(), Some(Box::new(part))));
+        }
+        if some.is_empty() {
+            *changes = None;
+        }
+    }
+    while let Some(records) = take(drafts, Draft::size, Draft::may_go_ahead) {
+        portions.push((records, None));
+    }
+    portions
+}
+
+/// Takes about a portion from the front, if there is more than that.
+fn take<T>(all: &mut Vec<T>, bytes: fn(&T) -> usize, may: fn(&T) -> bool) -> Option<Vec<T>> {
+    if all.len() < 2 || all.iter().map(bytes).sum::<usize>() <= PORTION {
+        return None;
+    }
+    let (mut sum, mut count) = (0, 0);
+    for one in all.iter().take_while(|one| may(one)) {
+        sum += bytes(one);
+        if sum > PORTION && count > 0 {
+            break;
+        }
+        count += 1;
+    }
+    let rest = all.split_off(count);
+    let front = std::mem::replace(all, rest);
+    (!front.is_empty()).then_some(front)
+}
+
+fn bytes_of_run(new: &NewRun) -> usize {
+    new.first.len()
+}
+
+fn bytes_of_note(note: &NoteChange) -> usize {
+    note.value.as_ref().map_or(0, bytes::Bytes::len)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_taken_is_in_order_and_about_a_portion() {
+        let mut all: Vec<usize> = (0..40).map(|n| PORTION / 4 + n).collect();
+        let whole = all.clone();
+        let mut taken = Vec::new();
+        while let Some(part) = take(&mut all, |n| *n, |_| true) {
+            assert!(part.iter().sum::<usize>() <= PORTION);
+            taken.extend(part);
+        }
+        assert!(all.iter().sum::<usize>() <= PORTION);
+        taken.extend(all);
+        assert_eq!(taken, whole);
+    }
+
+    #[test]
+    fn one_that_is_too_large_by_itself_goes_alone_and_nothing_passes_what_must_stay() {
+        let mut all = vec![2 * PORTION, 1, 2];
+        assert_eq!(take(&mut all, |n| *n, |_| true), Some(vec![2 * PORTION]));
+        assert_eq!(take(&mut all, |n| *n, |_| true), None);
+        let mut all = vec![1, 2 * PORTION, 2];
+        assert_eq!(take(&mut all, |n| *n, |n| *n < 2), Some(vec![1]));
+        assert_eq!(take(&mut all, |n| *n, |n| *n < 2), None);
+        assert_eq!(all, [2 * PORTION, 2]);
+    }
+}
