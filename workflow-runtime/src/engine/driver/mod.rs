@@ -136,7 +136,7 @@ pub(crate) struct Driver {
     winding_down: Option<Box<WindingDown>>,
     ending: Option<Box<Ending>>,
     /// The arguments with which the workflow begins anew.
-    next_pass: Option<Bytes>,
+    next_pass: Option<Box<Bytes>>,
     /// How often it began anew, and the record since which this pass goes on.
     pass: (u64, u64),
     resting: Resting,
@@ -292,7 +292,7 @@ impl Driver {
             None => None,
             Some(Trouble::Checkpoint(input)) => {
                 self.drop_workflow();
-                self.next_pass = Some(input);
+                self.next_pass = Some(Box::new(input));
                 None
             }
             Some(Trouble::Abort(aborted)) => {

@@ -61,7 +61,7 @@ impl Driver {
             return Next::Again;
         };
         let number = self.pass.0 + 1;
-        let checkpoint = self.core.begin_anew(number, input);
+        let checkpoint = self.core.begin_anew(number, *input);
         let seq = self.writer.chain.next_seq();
         self.core
             .keep_checkpoint(notes::checkpoint(self.core.run()), notes::encode(&seq));
