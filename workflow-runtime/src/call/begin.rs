@@ -116,7 +116,6 @@ impl<'step, R> StepCall<'step, R> {
         if !core.begin_body(id, &waker) {
             return None;
         }
-        core.set_due(id, None);
         let counted = Counted(core.clone(), id);
         let context = self.context(core, made);
         let attempt = Attempt {

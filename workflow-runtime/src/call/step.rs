@@ -430,7 +430,9 @@ impl<'step, R> StepCall<'step, R> {
                         %run, %step, name, attempt, ok, replayed = false, "step executed"
                     );
                 }
-                core.complete_undo(made.id, &outcome);
+                if self.definition.undo.is_some() {
+                    core.complete_undo(made.id, &outcome);
+                }
                 let limit = core.services.config.kept_input_limit;
                 let input = self.body.encode_input(&core.services.payloads, limit);
                 let draft = made.completed(name, self.site, input.as_ref(), &outcome);
@@ -494,7 +496,7 @@ fn back_off<'step, R>(
     until: Timestamp,
     waker: &Waker,
 ) -> Doing<'step, R> {
-    core.set_due(id, Some(until));
+    core.set_due(id, until);
     let waker = CallWaker::new(waker);
     let deadline = core
         .services

@@ -98,7 +98,7 @@ impl Sleep {
                 deadline
             }
         };
-        scope.core().set_due(id, Some(deadline));
+        scope.core().set_due(id, deadline);
         let waker = CallWaker::new(waker);
         let timers = &scope.core().services.timers;
         let pending = timers.wake_at(deadline, Waker::from(waker.clone()));

@@ -30,6 +30,7 @@ use crate::id_map::{IdMap, IdSet};
 use crate::ids::{CallKind, RunId, StepId};
 use crate::journal::{Draft, Event, Outcome, RunAborted};
 use crate::replay::{Fork, FreshFor, Known, Past, WaitingCall};
+use crate::store::Changes;
 
 pub(crate) use clearance::{Clearance, Intended};
 
@@ -324,6 +325,7 @@ impl RunCore {
             state.bodies += 1;
             if let Some(call) = state.calls.get_mut(&id) {
                 call.body = Some(waker.clone());
+                call.due = None; // it waits for more than a time now
             }
         }
         may
@@ -352,10 +354,10 @@ impl RunCore {
         state.outbox.push(outcome);
     }
 
-    /// A call only waits for a time that the journal knows, or with `None` does so no more.
-    pub(crate) fn set_due(&self, id: StepId, due: Option<Timestamp>) {
+    /// A call only waits for a time that the journal knows.
+    pub(crate) fn set_due(&self, id: StepId, due: Timestamp) {
         if let Some(call) = self.state().calls.get_mut(&id) {
-            call.due = due;
+            call.due = Some(due);
         }
     }
 
@@ -539,9 +541,16 @@ impl RunCore {
         self.state().evidence.take().and_then(|evidence| evidence.1)
     }
 
-    /// Takes the records to be written, in exchange for an empty list.
-    pub(crate) fn swap_outbox(&self, empty: &mut Vec<Draft>) {
-        std::mem::swap(&mut self.state().outbox, empty);
+    /// Takes what is to be written, under one lock: the records in exchange for an empty list, what changes
+    /// with them, and whether a sync is wanted that they do not bring.
+    pub(crate) fn take_outgoing(&self, empty: &mut Vec<Draft>) -> (Option<Box<Changes>>, bool) {
+        let mut state = self.state();
+        std::mem::swap(&mut state.outbox, empty);
+        let changes = state
+            .outside
+            .as_mut()
+            .and_then(|outside| outside.take_changes());
+        (changes, std::mem::take(&mut state.prefix.wanted))
     }
 
     /// The run only waits: gives back room that it may not need for days.

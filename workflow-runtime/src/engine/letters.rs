@@ -10,7 +10,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 
 use super::writer::News;
-use super::{EngineError, Shared, notes, task, tokens};
+use super::{EngineError, Shared, notes, task, tokens, waking};
 use crate::clock::wall_clock;
 use crate::ids::RunId;
 use crate::journal::{CancelRequested, Event, SignalReceived};
@@ -255,7 +255,7 @@ async fn post(
     });
     match shared.store.commit(commit).await? {
         Committed::Done => {
-            task::mail_arrived(shared, run);
+            waking::mail_arrived(shared, run);
             Ok(Posted::Done)
         }
         Committed::Refused(Refusal::Note { guard, .. }) => Ok(Posted::Refused { guard }),
@@ -274,7 +274,7 @@ impl Shared {
             task::take_up(self, run, false);
         }
         for run in news.mail {
-            task::mail_arrived(self, run);
+            waking::mail_arrived(self, run);
         }
         if news.published {
             self.published.notify_waiters();

@@ -9,6 +9,7 @@
 //! `warnings`, `shutdown`. Beside the runs, as tasks of `plan` that keep `notes`: `schedules`, `queues`,
 //! `retention` (with the `generations` of keys).
 
+mod begun;
 mod builder;
 pub(crate) mod core;
 mod driver;
@@ -42,6 +43,7 @@ mod task;
 mod terminate;
 pub(crate) mod timers;
 pub(crate) mod tokens;
+mod waking;
 mod warnings;
 mod writer;
 
@@ -352,7 +354,7 @@ impl Shared {
         }
         self.left.notify_waiters();
         if missed_mail {
-            task::mail_arrived(self, run);
+            waking::mail_arrived(self, run);
         }
     }
 

@@ -6,9 +6,10 @@
 
 use std::sync::Arc;
 
+use super::begun::Begun;
 use super::driver::AfterCrash;
 use super::progress::Progress;
-use super::task::{Begun, take_up};
+use super::task::take_up;
 use super::{Engine, EngineError, RunEntry, Shared, handle};
 use crate::clock::wall_clock;
 use crate::ids::RunId;

@@ -2,7 +2,7 @@
 //!
 //! Owns the index of sleeping runs by the time they are due (a few dozen bytes each; the rest of
 //! them is in the store) and the task that takes them up again, a bounded number at a time. A
-//! letter wakes a run as well, which is `task::mail_arrived`. It never reads a journal.
+//! letter wakes a run as well, which is `waking::mail_arrived`. It never reads a journal.
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
@@ -11,7 +11,7 @@ use std::time::Duration;
 use tokio::sync::Notify;
 
 use super::progress::Progress;
-use super::{EngineError, RunEntry, Shared, task};
+use super::{EngineError, RunEntry, Shared, waking};
 use crate::clock::{Timestamp, wall_clock};
 use crate::id_map::IdMap;
 use crate::ids::RunId;
@@ -171,9 +171,9 @@ async fn serve(shared: Weak<Shared>) {
         for (at, run) in due {
             // Claims queue up behind a bounded number of them; see `task`.
             if at == Timestamp::default() {
-                task::mail_arrived(&alive, run); // so the store names those that have letters
+                waking::mail_arrived(&alive, run); // so the store names those that have letters
             } else {
-                task::wake(&alive, run);
+                waking::wake(&alive, run);
             }
         }
         let nap = next.map_or(LONGEST_NAP, |at| at.since(wall_clock()).min(LONGEST_NAP));

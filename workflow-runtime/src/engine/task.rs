@@ -1,34 +1,23 @@
-//! One task per run: create or claim it, replay its journal, drive it, and file how it went.
+//! One task per run: create or claim it, drive it, and file how it went.
 //!
 //! A run is created inside its own task, so that a caller who stops waiting for the start leaves
 //! no orphan behind: what became durable is driven.
 
-use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use bytes::Bytes;
 use tokio::sync::oneshot;
 
-use super::core::{Phase, RunCore};
-use super::driver::{AfterCrash, Driver, Exit, Inherited};
-use super::obstacle::Obstacle;
+use super::begun::{Begun, read_history};
+use super::driver::{AfterCrash, Exit};
 use super::poison;
 use super::prepared::Prepared;
 use super::progress::Progress;
-use super::writer::Writer;
-use super::{EngineError, RunEntry, Shared, generations, notes};
-use crate::call::CodeChanges;
-use crate::clock::Timestamp;
-use crate::context::WorkflowMetadata;
-use crate::id_map::IdMap;
-use crate::ids::{DERIVATION_VERSION, RunId, StepId};
-use crate::journal::{AuditKey, Chain, Checkpoint, Event, Reader, RunStarted};
-use crate::replay::{Delivery, History, Known, Past};
+use super::{EngineError, RunEntry, Shared, generations, notes, waking};
+use crate::ids::RunId;
 use crate::store::{
-    BoxFuture, Claim, Creation, Durability, Epoch, Guard, Mail, ParkReason, Parking, RunHeader,
-    RunState, StoreError,
+    BoxFuture, Claim, Creation, Epoch, Guard, ParkReason, Parking, RunHeader, RunState, StoreError,
 };
 
 /// How soon a resume looks at the store again when the run is in memory still.
@@ -171,80 +160,6 @@ pub(super) async fn resume(shared: &Arc<Shared>, run: RunId) -> Result<(), Engin
     }
 }
 
-/// Has a run look into its mailbox, and takes it up if it is not in memory.
-pub(super) fn mail_arrived(shared: &Arc<Shared>, run: RunId) {
-    while let Some(entry) = shared.entry(run) {
-        entry.mail_arrived();
-        // If it is still there, whoever takes it out of memory sees that there is a letter.
-        if shared
-            .entry(run)
-            .is_some_and(|known| Arc::ptr_eq(&known, &entry))
-        {
-            return;
-        }
-    }
-    if shared.is_closing() {
-        return;
-    }
-    let shared = shared.clone();
-    tokio::spawn(async move {
-        match wants_its_mail(&shared, run).await {
-            Ok(true) => {
-                if take_up(&shared, run, false).is_some() {
-                    mail_arrived(&shared, run);
-                }
-            }
-            Ok(false) => {}
-            Err(error) => tracing::error!(%run, %error, "its letters wait"),
-        }
-    });
-}
-
-/// Says whether a run that is not in memory is to be taken up for its letters. A parked run gets them when
-/// it is resumed, one that waits in a queue when its turn comes, unless it is to be cancelled.
-async fn wants_its_mail(shared: &Shared, run: RunId) -> Result<bool, StoreError> {
-    let Some(header) = shared.store.header(run).await? else {
-        return Ok(false);
-    };
-    match header.state {
-        RunState::Parked(_) | RunState::Ended(_) => return Ok(false),
-        RunState::Active | RunState::Asleep { wake_at: Some(_) } => return Ok(true),
-        RunState::Asleep { wake_at: None } => {}
-    }
-    if shared.store.note(notes::queued(run)).await?.is_none() {
-        return Ok(true); // it has begun, though it may have nothing on record: it waited at once
-    }
-    if !shared.store.frames(run, 1, 1).await?.is_empty() {
-        return Ok(true); // it was resumed before its turn
-    }
-    let mail = shared.store.mail(run, 0).await?;
-    let cancels = |body| matches!(Event::from_letter(body), Ok(Event::CancelRequested(_)));
-    Ok(mail.iter().any(|mail| cancels(&mail.body)))
-}
-
-/// Wakes a stored run: one that was created asleep or active by somebody who does not drive it.
-pub(super) fn wake(shared: &Arc<Shared>, run: RunId) {
-    if shared.is_closing() {
-        return;
-    }
-    if let Some(known) = take_up(shared, run, false) {
-        let shared = shared.clone();
-        tokio::spawn(wake_after(shared, run, known));
-    }
-}
-
-/// What is in memory may be no more than a start of the same key that looks whether the run is there: it
-/// does not drive it, so the run is woken as soon as that has left.
-async fn wake_after(shared: Arc<Shared>, run: RunId, mut known: Arc<RunEntry>) {
-    let settled = |progress: &Progress| !matches!(progress, Progress::Creating);
-    while let Progress::NotCreated = known.progress.wait_for(settled).await
-        && !shared.is_closing()
-        && let Some(other) = take_up(&shared, run, false)
-    {
-        known = other;
-    }
-}
-
 /// Which runs are taken up.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Parked {
@@ -367,7 +282,7 @@ impl Drop for Filing {
                 self.shared.leave(self.run, &self.entry, progress);
                 // What came for it meanwhile is for the run that was there before.
                 if only_looked && self.entry.mail.swap(false, Ordering::AcqRel) {
-                    mail_arrived(&self.shared, self.run);
+                    waking::mail_arrived(&self.shared, self.run);
                 }
             }
             None => {}
@@ -436,192 +351,6 @@ async fn claim_from_checkpoint(
     // The record before it is needed for its link in the chain.
     let from = at.saturating_sub(1);
     Ok((shared.store.claim(run, from).await?, from))
-}
-
-/// Reads a journal as history, or says why the run has to be parked.
-fn read_history(
-    run: RunId,
-    key: Option<AuditKey>,
-    frames: &[Bytes],
-    from: u64,
-) -> Result<(History, Chain), Obstacle> {
-    let mut reader = Reader::new(run, key, frames).leaving_out(from);
-    let history = History::read(&mut reader).map_err(|error| {
-        let reason = if error.is_newer() {
-            ParkReason::Undecodable
-        } else {
-            ParkReason::Corrupt
-        };
-        Obstacle::new(reason, error.to_string())
-    })?;
-    match history {
-        Some(history) if history.started.derivation == DERIVATION_VERSION => {
-            Ok((history, reader.into_chain()))
-        }
-        Some(history) => Err(Obstacle::new(
-            ParkReason::Undecodable,
-            format!(
-                "its ids are of derivation {}, this release knows {DERIVATION_VERSION}: upgrade \
-                 workflow-runtime",
-                history.started.derivation
-            ),
-        )),
-        None => Err(Obstacle::new(
-            ParkReason::Corrupt,
-            "its journal does not begin with its start".to_owned(),
-        )),
-    }
-}
-
-/// A run that is owned and ready to be driven.
-pub(super) struct Begun {
-    started: RunStarted,
-    started_at: Timestamp,
-    epoch: Epoch,
-    chain: Chain,
-    recorded: VecDeque<Delivery>,
-    intents: IdMap<StepId, Delivery>,
-    known: IdMap<StepId, Known>,
-    mail: Vec<Mail>,
-    past: Past,
-    checkpoint: Option<Box<(Checkpoint, u64)>>,
-    next_letter: u64,
-    last_time: Timestamp,
-    phase: Phase,
-    crash: AfterCrash,
-}
-
-impl Begun {
-    fn fresh(started: RunStarted, created_at: Timestamp, epoch: Epoch, chain: Chain) -> Self {
-        Self {
-            started,
-            started_at: created_at,
-            epoch,
-            chain,
-            recorded: VecDeque::new(),
-            intents: IdMap::default(),
-            known: IdMap::default(),
-            mail: Vec::new(),
-            past: Past::default(),
-            checkpoint: None,
-            next_letter: 0,
-            last_time: created_at,
-            phase: Phase::Live,
-            crash: AfterCrash::default(),
-        }
-    }
-
-    /// A run that goes on from its history.
-    pub(super) fn again(
-        history: History,
-        epoch: Epoch,
-        chain: Chain,
-        (mail, next_letter): (Vec<Mail>, u64),
-        crash: AfterCrash,
-    ) -> Self {
-        Self {
-            started: history.started,
-            started_at: history.started_at,
-            epoch,
-            chain,
-            recorded: history.deliveries,
-            intents: history.intents,
-            known: history.known,
-            mail,
-            next_letter,
-            past: history.past,
-            checkpoint: history.checkpoint,
-            last_time: history.last_time,
-            phase: Phase::Replaying,
-            crash,
-        }
-    }
-
-    pub(super) fn into_driver(
-        self,
-        shared: &Arc<Shared>,
-        entry: &RunEntry,
-    ) -> Result<Driver, Obstacle> {
-        let started = self.started;
-        let registered = shared
-            .services
-            .registry
-            .find(&started.workflow, started.version)
-            .ok_or_else(|| {
-                let report = shared
-                    .services
-                    .registry
-                    .missing(&started.workflow, started.version);
-                Obstacle::new(ParkReason::Unregistered, report)
-            })?;
-        let workflow =
-            (registered.make)(&shared.services.payloads, &started.input).map_err(|problem| {
-                let what = format!("the recorded input of `{}`", started.workflow);
-                Obstacle::unreadable(&what, &problem)
-            })?;
-        let identity = WorkflowMetadata {
-            run_id: self.chain.run(),
-            workflow_name: (*started.workflow).into(),
-            version: started.version,
-            namespace: shared.services.namespace.clone(),
-            key: started.key.as_deref().map(Into::into),
-            run_started_at: self.started_at.into(),
-        };
-        let mut past = self.past;
-        if registered.changes == CodeChanges::Tolerant {
-            past.tolerate();
-        }
-        // `now()` is the time of the last delivery, and the start is the first one.
-        let core = RunCore::new(
-            identity,
-            shared.services.clone(),
-            self.known,
-            past,
-            self.started_at,
-            self.phase,
-        );
-        // What was only buffered, by this process or another, is not known any more: it may be all. An
-        // engine that syncs has synced a record of its own before any body starts.
-        let buffers = shared.services.config.durability == Durability::Buffered;
-        if buffers && self.phase == Phase::Replaying {
-            core.assume_buffered(self.chain.next_seq());
-        }
-        entry.set_core(core.clone());
-        if shared.is_closing() {
-            core.set_phase(Phase::Closing);
-        }
-        let writer = Writer {
-            store: shared.store.clone(),
-            run: self.chain.run(),
-            epoch: self.epoch,
-            chain: self.chain,
-            last_time: self.last_time,
-            durability: shared.services.config.durability,
-            taken: self
-                .mail
-                .first()
-                .map_or(self.next_letter, |mail| mail.number),
-        };
-        let mut driver = Driver::new(
-            core.clone(),
-            workflow,
-            writer,
-            registered.changes,
-            Inherited {
-                recorded: self.recorded,
-                intents: self.intents,
-                mail: self.mail,
-                next_letter: self.next_letter,
-                parent: started.parent,
-                crash: self.crash,
-            },
-        );
-        if let Some((checkpoint, seq)) = self.checkpoint.as_deref() {
-            core.carried(checkpoint);
-            driver.enter_pass(checkpoint, *seq)?;
-        }
-        Ok(driver)
-    }
 }
 
 async fn park(shared: Arc<Shared>, run: RunId, epoch: Epoch, parking: Parking) -> Progress {

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use super::progress::Progress;
 use super::taking::Taking;
-use super::{EngineError, Shared, task};
+use super::{EngineError, Shared, waking};
 use crate::clock::wall_clock;
 use crate::id_map::IdMap;
 use crate::ids::{RunId, StepId};
@@ -54,7 +54,7 @@ impl Terminate {
             Err(error) => {
                 // If it goes on, its task was stopped for nothing: another takes it up.
                 drop(taking);
-                task::mail_arrived(shared, run);
+                waking::mail_arrived(shared, run);
                 Err(error)
             }
         }
@@ -102,7 +102,7 @@ async fn end_now(shared: &Arc<Shared>, run: RunId, reason: Box<str>) -> Result<E
     }
     shared.marks.removed(run);
     for run in told {
-        task::mail_arrived(shared, run);
+        waking::mail_arrived(shared, run);
     }
     Ok(end)
 }

@@ -11,7 +11,8 @@ use bytes::Bytes;
 use serde::{Serialize, Serializer};
 
 use super::chain::Chain;
-use super::record::{Event, Outcome, STEP_COMPLETED, STEP_INTENT};
+use super::kinds::Outcome;
+use super::record::{Event, STEP_COMPLETED, STEP_INTENT};
 use crate::clock::Timestamp;
 use crate::codec;
 use crate::digest::InputDigest;

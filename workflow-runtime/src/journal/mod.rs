@@ -1,11 +1,12 @@
 //! The journal: what happened in a run, in order, for ever.
 //!
 //! Owns the reading of a run's frames back into verified, typed records. The files tell the
-//! story: `record` what can be said, `draft` how it is written, `chain` what holds it together, `timeline` how it is shown
+//! story: `kinds` and `record` what can be said, `draft` how it is written, `chain` what holds it together, `timeline` how it is shown
 //! to a person. It never writes to a store and never decodes a user's payload.
 
 mod chain;
 mod draft;
+mod kinds;
 mod record;
 mod timeline;
 
@@ -16,12 +17,13 @@ use crate::store::{RunHeader, RunState};
 
 pub(crate) use chain::{AuditKey, Chain};
 pub(crate) use draft::{Draft, Effect, Source, StepCompletedParts, StepIntentParts};
-pub use record::{
+pub use kinds::{
     AttemptFailed, CancelRequested, CarriedChild, Checkpoint, ChildFinished, ChildStarted, Closing,
-    End, Event, Outcome, Parent, PatchMarker, Record, RunAborted, RunCancelled, RunCompleted,
-    RunFailed, RunForked, RunRecovered, RunReopened, RunStarted, SignalReceived,
-    StaleOutcomeDiscarded, StepCompleted, StepIntent, TimerFired, TimerSet, UndoStep,
+    End, Outcome, Parent, PatchMarker, RunAborted, RunCancelled, RunCompleted, RunFailed,
+    RunForked, RunRecovered, RunReopened, RunStarted, SignalReceived, StaleOutcomeDiscarded,
+    StepCompleted, StepIntent, TimerFired, TimerSet, UndoStep,
 };
+pub use record::{Event, Record};
 
 /// Says which record of which run cannot be trusted or read, and why.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]

@@ -71,7 +71,7 @@ pub(super) struct Prefix {
     /// The same, and acknowledged.
     synced: u64,
     /// A sync is wanted that nothing else brings.
-    wanted: bool,
+    pub(super) wanted: bool,
     /// Calls that wait for it.
     waiting: IdSet<StepId>,
 }
@@ -138,11 +138,6 @@ impl RunCore {
         if let Some(call) = self.state().calls.get_mut(&id) {
             call.intent = Intent::Found(intended);
         }
-    }
-
-    /// Says whether a sync is wanted that no record brings.
-    pub(crate) fn take_wanted_sync(&self) -> bool {
-        std::mem::take(&mut self.state().prefix.wanted)
     }
 
     /// Notes an append up to `end`.

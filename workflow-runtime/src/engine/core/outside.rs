@@ -59,6 +59,12 @@ struct Waiter {
 }
 
 impl Outside {
+    /// Takes what is to leave with the run's next append.
+    pub(super) fn take_changes(&mut self) -> Option<Box<Changes>> {
+        let any = !self.changes.is_empty();
+        any.then(|| Box::new(std::mem::take(&mut self.changes)))
+    }
+
     pub(super) fn has_changes(&self) -> bool {
         !self.changes.is_empty() || !self.held_children.is_empty()
     }
@@ -279,15 +285,5 @@ impl RunCore {
     /// Has a letter posted with the run's next append.
     pub(crate) fn post(&self, letter: Letter) {
         self.state().outside().changes.post.push(letter);
-    }
-
-    /// Takes what is to leave with the run's next append.
-    pub(crate) fn take_changes(&self) -> Option<Box<Changes>> {
-        let mut state = self.state();
-        let outside = state.outside.as_mut()?;
-        if outside.changes.is_empty() {
-            return None;
-        }
-        Some(Box::new(std::mem::take(&mut outside.changes)))
     }
 }

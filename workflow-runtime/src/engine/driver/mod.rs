@@ -7,9 +7,11 @@
 //! fits (that is `replay`) and never runs a body itself (calls do, while they are polled).
 
 mod closing;
+mod ending;
 mod mail;
 mod passes;
 mod permit;
+mod polling;
 mod portions;
 mod probe;
 mod replaying;
@@ -20,7 +22,6 @@ mod tolerant;
 use std::borrow::Cow;
 use std::collections::VecDeque;
 use std::future::Future;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
@@ -33,23 +34,21 @@ use self::mail::Mailbox;
 use self::permit::Permit;
 use self::resting::Resting;
 use self::stale::Staleness;
-use super::core::{Delivered, RunCore, Trouble};
+use super::core::{Delivered, RunCore};
 use super::obstacle::Obstacle;
-use super::pause;
 use super::poison::Marked;
 use super::registry::WorkflowFuture;
 use super::timers::Deadline;
 use super::warnings::Warning;
 use super::writer::{Commit, Due, Writer};
 use crate::call::CodeChanges;
-use crate::call::outcome::panic_message;
 use crate::clock::{Timestamp, wall_clock};
-use crate::context::{Ambient, Scope, enter};
+use crate::context::Scope;
 use crate::id_map::IdMap;
 use crate::ids::StepId;
-use crate::journal::{Closing, Draft, End, Outcome, Parent};
-use crate::replay::{Delivery, Recorded};
-use crate::store::{Mail, Parking, StoreError};
+use crate::journal::{Draft, End, Parent};
+use crate::replay::Delivery;
+use crate::store::{Changes, Durability, Mail, Parking, StoreError};
 
 /// How long a body that could go on may stay unpolled before it is reported.
 const UNPOLLED_AFTER: Duration = Duration::from_secs(1);
@@ -150,6 +149,8 @@ pub(crate) struct Driver {
     started: bool,
     warned_idle: bool,
     warned_long: bool,
+    /// Something of the journal may be buffered only.
+    buffers: bool,
     warned_foreign: bool,
     /// When to look whether a woken body was polled.
     watch: Option<Deadline>,
@@ -180,6 +181,7 @@ impl Driver {
             crash,
         } = inherited;
         let root = Scope::root(core.clone());
+        let buffers = writer.durability == Durability::Buffered;
         let stage = if core.is_replaying() {
             Stage::Replaying
         } else {
@@ -224,6 +226,7 @@ impl Driver {
             started: false,
             warned_idle: false,
             warned_long: false,
+            buffers,
             warned_foreign: false,
             watch: None,
         }
@@ -242,8 +245,10 @@ impl Driver {
                     if let Some(unmarked) = commit.unmarked.take() {
                         unmarked.removed();
                     }
-                    let (end, durability) = (commit.end, commit.durability);
-                    self.core.acknowledged(end, durability, &commit.announced);
+                    if self.buffers || !commit.announced.is_empty() {
+                        let (end, durability) = (commit.end, commit.durability);
+                        self.core.acknowledged(end, durability, &commit.announced);
+                    }
                     self.commits.pop_front();
                     if let (Some(news), Some(engine)) = (news, self.core.services.engine()) {
                         engine.spread(*news);
@@ -254,98 +259,31 @@ impl Driver {
         Ok(())
     }
 
-    /// Polls the workflow's code once. `Some` if that ends the drive.
-    fn poll_workflow(&mut self) -> Option<Exit> {
-        if self.core.signal.take_foreign() && !self.warned_foreign {
-            self.warned_foreign = true;
-            self.warn(Warning::FOREIGN_WAKE);
-        }
-        let Some(workflow) = self.workflow.as_mut() else {
-            return self.meet_trouble();
-        };
-        let signal = &self.core.signal;
-        signal.set_polling(true);
-        let polled = catch_unwind(AssertUnwindSafe(|| {
-            let _entered = enter(Ambient::Workflow(self.root.clone()));
-            let mut cx = Context::from_waker(&self.workflow_waker);
-            workflow.as_mut().poll(&mut cx)
-        }));
-        signal.set_polling(false);
-        match polled {
-            Ok(Poll::Pending) => {}
-            Ok(Poll::Ready(end)) => {
-                self.workflow = None;
-                self.end = Some(end);
-            }
-            Err(panic) => {
-                self.drop_workflow();
-                self.write_outbox(None);
-                return Some(self.park(Obstacle::panicked(panic_message(panic.as_ref()))));
-            }
-        }
-        self.meet_trouble()
-    }
-
-    /// Acts on what keeps the run from going on. `Some` if that ends the drive.
-    fn meet_trouble(&mut self) -> Option<Exit> {
-        match self.core.take_trouble() {
-            None => None,
-            Some(Trouble::Checkpoint(input)) => {
-                self.drop_workflow();
-                self.next_pass = Some(Box::new(input));
-                None
-            }
-            Some(Trouble::Abort(aborted)) => {
-                self.give_up(End::Aborted(aborted));
-                None
-            }
-            Some(Trouble::Fail(error)) => {
-                let payload = self.core.services.payloads.encode(&error);
-                let payload = payload.unwrap_or_default();
-                self.give_up(End::Failed(Outcome::Broken(payload)));
-                None
-            }
-            Some(Trouble::Park(obstacle)) => {
-                self.drop_workflow();
-                self.write_outbox(None);
-                Some(self.park(obstacle))
-            }
-        }
-    }
-
-    /// Drops the workflow's future with its context set, as if it were polled.
-    fn drop_workflow(&mut self) {
-        let _entered = enter(Ambient::Workflow(self.root.clone()));
-        if catch_unwind(AssertUnwindSafe(|| self.workflow = None)).is_err() {
-            self.workflow = None;
-        }
-    }
-
     /// Hands what the calls made to the store; not before the recorded outcomes are used up, so that
     /// code that does not fit them leaves no trace.
     fn write_outbox(&mut self, end: Option<&End>) {
         if self.stage == Stage::Replaying {
             return;
         }
-        self.core.swap_outbox(&mut self.drafts);
         if let Some(end) = end {
             self.tell_parent(end);
             self.core.let_go_tokens();
+        }
+        let (changes, sync) = self.core.take_outgoing(&mut self.drafts);
+        if let Some(end) = end {
             self.drafts.push(Draft::of(&end.clone().into_event()));
         }
         let achieved = self.stage != Stage::Recovering && self.drafts.iter().any(Draft::is_own);
-        self.append(achieved);
+        self.append(changes, sync, achieved);
     }
 
     /// Appends what there is. If the run has achieved something, its mark goes with it.
-    fn append(&mut self, achieved: bool) {
-        let mut changes = self.core.take_changes();
+    fn append(&mut self, mut changes: Option<Box<Changes>>, sync: bool, achieved: bool) {
         let unmarked = self.marked.take_if(|_| achieved);
         if let Some(unmarked) = &unmarked {
             let changes = changes.get_or_insert_default();
             changes.notes.push(unmarked.removal());
         }
-        let sync = self.core.take_wanted_sync();
         if sync || !self.drafts.is_empty() || changes.is_some() {
             let taken = std::mem::take(&mut self.writer.taken);
             for (mut drafts, changes) in portions::ahead(&mut self.drafts, &mut changes) {
@@ -362,7 +300,11 @@ impl Driver {
     }
 
     fn expect_commit(&mut self, commit: Commit) {
-        self.core.appended(commit.end, commit.durability);
+        // Where everything is synced, there is no account to keep of what is not.
+        self.buffers |= commit.durability == Durability::Buffered;
+        if self.buffers {
+            self.core.appended(commit.end, commit.durability);
+        }
         self.commits.push_back(commit);
     }
 
@@ -425,94 +367,6 @@ impl Driver {
                 true
             }
             None => false,
-        }
-    }
-
-    /// The workflow has returned: nothing recorded may be left over, then the end is written.
-    fn finish(&mut self) -> Next {
-        if self.stage == Stage::Ending {
-            if !self.commits.is_empty() {
-                return Next::Wait;
-            }
-            let end = self.end.take().expect("the stage says that it ended");
-            return Next::Exit(Exit::Ended(end));
-        }
-        if self.undone() {
-            return Next::Again;
-        }
-        let mut left_over = VecDeque::new();
-        while let Some(left) = self.recorded.pop_front() {
-            if let Recorded::Closing(closing) = &left.what {
-                return self.resume_undo(Closing::clone(closing), &left);
-            }
-            // What was sent to the run as a whole may come too late for it.
-            let Some(id) = left.id() else {
-                continue;
-            };
-            if let Recorded::Step(step) = &left.what {
-                self.core.complete_undo(id, &step.outcome);
-            }
-            let called = matches!(left.what, Recorded::Child(_)) && self.core.has_child(id);
-            if called || self.core.take_dropped(id) {
-                continue;
-            }
-            if !self.is_tolerant() {
-                return Next::Exit(self.diverged(&left, true, Vec::new()));
-            }
-            left_over.push_back(left);
-        }
-        if self.is_tolerant() {
-            self.recorded = left_over;
-            self.report_left(true);
-        }
-        if let Err(exit) = self.check_intents(true) {
-            return Next::Exit(exit);
-        }
-        if self.stage == Stage::Replaying {
-            if self.core.is_leaving() {
-                return Next::Exit(self.leave());
-            }
-            if let Some(exit) = self.uncalled_child(true) {
-                return Next::Exit(exit);
-            }
-            self.record_discarded();
-        }
-        let is_live = !matches!(self.stage, Stage::Replaying | Stage::Recovering);
-        if !is_live && self.ending.is_none() {
-            self.go_live(); // what was held back leaves before the end
-            return Next::Again;
-        }
-        if self.must_wait() {
-            return Next::Wait;
-        }
-        if self.must_undo() {
-            return self.begin_undo();
-        }
-        self.stage = Stage::Ending;
-        let end = self.end.take();
-        self.write_outbox(end.as_ref());
-        self.end = end;
-        Next::Again
-    }
-
-    /// The engine is stopping, or the run is paused: leave once what began has been journaled.
-    fn close(&mut self) -> Next {
-        // With recorded outcomes left, the order of delivery is for the next process to keep.
-        if self.recorded.is_empty() && self.deliver_durable() {
-            return Next::Again;
-        }
-        if self.core.bodies() == 0 && self.commits.is_empty() {
-            Next::Exit(self.leave())
-        } else {
-            Next::Wait
-        }
-    }
-
-    fn leave(&self) -> Exit {
-        if self.core.is_closing() {
-            Exit::Left
-        } else {
-            self.park(pause::obstacle())
         }
     }
 
@@ -628,7 +482,7 @@ impl Future for Driver {
                     this.watch_bodies(cx);
                     if this.core.bodies() == 0 && this.commits.is_empty() {
                         if this.stage == Stage::Live && this.marked.is_some() {
-                            this.append(true); // it has come to a wait, and the process lives
+                            this.append(None, false, true); // it has come to a wait, and the process lives
                             continue;
                         }
                         this.rest();

@@ -16,7 +16,7 @@ use super::note::{
 use crate::clock::{Timestamp, wall_clock};
 use crate::engine::notes::{self, Space};
 use crate::engine::warnings::Warning;
-use crate::engine::{EngineError, Shared, task};
+use crate::engine::{EngineError, Shared, waking};
 use crate::ids::RunId;
 use crate::store::{Changes, Commit, Committed, Guard, NoteChange, NoteKey, RunState};
 
@@ -103,7 +103,7 @@ impl<'a> Round<'a> {
                 let slot: Slot = read(self.queue, &bytes)?;
                 let header = self.shared.store.header(slot.run).await?;
                 if header.is_some_and(|h| matches!(h.state, RunState::Asleep { .. })) {
-                    task::wake(self.shared, slot.run);
+                    waking::wake(self.shared, slot.run);
                 }
             }
         }
@@ -246,7 +246,7 @@ impl<'a> Round<'a> {
         }
         for (_, _, entry) in &chosen.entries {
             tracing::debug!(queue = self.queue, run = %entry.run, "its turn has come");
-            task::wake(self.shared, entry.run);
+            waking::wake(self.shared, entry.run);
         }
         // A full batch: there may be room for more.
         Ok(!(chosen.more && chosen.entries.len() == BATCH))

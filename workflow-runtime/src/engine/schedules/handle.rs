@@ -11,7 +11,7 @@ use super::timing::Timing;
 use super::{CatchUp, Overlap};
 use crate::clock::{Timestamp, wall_clock};
 use crate::engine::prepared::{Naming, Prepared};
-use crate::engine::{EngineError, Shared, notes, task};
+use crate::engine::{EngineError, Shared, notes, waking};
 use crate::ids::RunId;
 use crate::store::{Changes, Commit, Committed, Guard, NewRun, NoteChange, RunState};
 
@@ -199,7 +199,7 @@ impl ScheduleHandle {
                 .commit(&shared, found, Some(note.encode()), Some(new))
                 .await?
             {
-                task::wake(&shared, run);
+                waking::wake(&shared, run);
                 return Ok(run);
             }
         }

@@ -17,7 +17,7 @@ use crate::clock::{Timestamp, wall_clock};
 use crate::engine::notes::{self, Space};
 use crate::engine::prepared::{Naming, Prepared};
 use crate::engine::warnings::Warning;
-use crate::engine::{Cancel, EngineError, Shared, generations, task};
+use crate::engine::{Cancel, EngineError, Shared, generations, waking};
 use crate::ids::RunId;
 use crate::store::{Changes, Commit, Committed, Guard, NoteChange, NoteKey, Refusal, RunState};
 
@@ -282,7 +282,7 @@ impl Serving<'_> {
         match self.write(after, Some(prepared)).await? {
             Written::Done => {
                 tracing::debug!(schedule = self.name, %run, %tick, "tick started");
-                task::wake(self.shared, run);
+                waking::wake(self.shared, run);
                 Ok(true)
             }
             // A schedule of this name ran it before it was deleted and declared again.

@@ -1,0 +1,356 @@
+//! The record kinds: what each of them says, field by field.
+//!
+//! Only these types are ever serialized into a journal, never a type of the engine. The order of their
+//! fields is on disk. How they become bytes is in `record`.
+
+use bytes::Bytes;
+use serde::{Deserialize, Serialize};
+
+use super::record::Event;
+use crate::clock::Timestamp;
+use crate::digest::{Digest, InputDigest};
+use crate::error::Interrupted;
+use crate::ids::{RunId, StepId};
+
+/// The run began.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RunStarted {
+    /// The namespace the run lives in.
+    pub namespace: Box<str>,
+    /// The workflow's name.
+    pub workflow: Box<str>,
+    /// The workflow's version.
+    pub version: u32,
+    /// The key it was started with.
+    pub key: Option<Box<str>>,
+    /// How many runs the key had before.
+    pub generation: u64,
+    /// The derivation of ids that this run keeps for life.
+    pub derivation: u16,
+    /// The digest of the input.
+    pub input_digest: Digest,
+    /// The input, as a payload.
+    pub input: Bytes,
+    /// The call that it is the child of, if it is one.
+    pub parent: Option<Parent>,
+}
+
+/// The call that a child run belongs to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Parent {
+    /// The run that made the call.
+    pub run: RunId,
+    /// The call.
+    pub call: StepId,
+}
+
+/// A step has its outcome.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct StepCompleted {
+    /// The step.
+    pub step: StepId,
+    /// Its name.
+    pub name: Box<str>,
+    /// Where in the workflow's structure it was called; empty at the root.
+    pub scope: Box<str>,
+    /// Where in the source it was called, as `file:line`.
+    pub source: Box<str>,
+    /// The digest of its input.
+    pub(crate) input_digest: InputDigest,
+    /// The input as a payload, where it is small enough to be kept.
+    pub input: Option<Bytes>,
+    /// How many attempts it took, this one included.
+    pub attempts: u32,
+    /// When the workflow made the call.
+    pub called_at: Timestamp,
+    /// When the last attempt began.
+    pub attempt_began_at: Timestamp,
+    /// How it ended.
+    pub outcome: Outcome,
+}
+
+/// How a step ended.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Outcome {
+    /// It returned a value: the payload.
+    Ok(Bytes),
+    /// It returned an error, as a payload of its own error type.
+    Err(Bytes),
+    /// It ended without a value of its own (panic, timeout, oversized output): an
+    /// [`Error`](crate::Error) as a payload.
+    Broken(Bytes),
+    /// It may have begun and may have had its effect; nobody knows, and it is not run again.
+    Interrupted(Interrupted),
+}
+
+/// An attempt failed and another one will follow.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct AttemptFailed {
+    /// The step.
+    pub step: StepId,
+    /// Its name.
+    pub name: Box<str>,
+    /// Which attempt, from 1.
+    pub attempt: u32,
+    /// When the next one may begin.
+    pub next_at: Timestamp,
+    /// Why: never [`Outcome::Ok`].
+    pub failure: Outcome,
+}
+
+/// A step is about to run for the first time: written for steps that ask for it, and durable before
+/// the body starts.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct StepIntent {
+    /// The step.
+    pub step: StepId,
+    /// Its name.
+    pub name: Box<str>,
+    /// Where in the workflow's structure it was called; empty at the root.
+    pub scope: Box<str>,
+    /// Where in the source it was called, as `file:line`.
+    pub source: Box<str>,
+    /// The digest of its input.
+    pub(crate) input_digest: InputDigest,
+    /// The input as a payload, where it is small enough to be kept.
+    pub input: Option<Bytes>,
+    /// Which attempt is about to begin, from 1.
+    pub attempt: u32,
+}
+
+/// A durable timer was set.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TimerSet {
+    /// The timer.
+    pub timer: StepId,
+    /// Where in the workflow's structure it was set.
+    pub scope: Box<str>,
+    /// Where in the source it was set.
+    pub source: Box<str>,
+    /// When it is due.
+    pub deadline: Timestamp,
+}
+
+/// A durable timer fired.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TimerFired {
+    /// The timer.
+    pub timer: StepId,
+}
+
+/// A signal was moved from the mailbox into the run.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SignalReceived {
+    /// The signal's name.
+    pub name: Box<str>,
+    /// The key that a repeated sending is known by.
+    pub key: Option<Box<str>>,
+    /// When it was sent.
+    pub sent_at: Timestamp,
+    /// What it carries, as a payload.
+    pub payload: Bytes,
+}
+
+/// A child run was created, in the same write as this record.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ChildStarted {
+    /// The call.
+    pub call: StepId,
+    /// The run.
+    pub child: RunId,
+    /// The child's workflow.
+    pub workflow: Box<str>,
+    /// Where in the workflow's structure it was called.
+    pub scope: Box<str>,
+    /// Where in the source it was called.
+    pub source: Box<str>,
+    /// The digest of its input.
+    pub(crate) input_digest: InputDigest,
+    /// The input as a payload, where it is small enough to be kept.
+    pub input: Option<Bytes>,
+    /// Whether it goes on when this run is cancelled.
+    pub detached: bool,
+}
+
+/// A child run has ended.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ChildFinished {
+    /// The call.
+    pub call: StepId,
+    /// The run.
+    pub child: RunId,
+    /// How it ended.
+    pub end: End,
+}
+
+/// Somebody asked for the run to be cancelled.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CancelRequested {
+    /// Why.
+    pub reason: Box<str>,
+    /// When it was asked for.
+    pub sent_at: Timestamp,
+}
+
+/// A process took the run over after another one had died with steps in flight.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RunRecovered {
+    /// How many recorded outcomes were delivered again instead of being run.
+    pub replayed: u64,
+    /// The steps that may have begun and have no outcome. They run again under the same ids, but for
+    /// those that are run at most once.
+    pub in_flight: Vec<StepId>,
+}
+
+/// A recorded outcome was too old when a resumed run reached it. It counts no more; the step runs again
+/// under the same id.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct StaleOutcomeDiscarded {
+    /// The step.
+    pub step: StepId,
+    /// Its name.
+    pub name: Box<str>,
+    /// The place in the journal of the outcome that counts no more.
+    pub discarded: u64,
+}
+
+/// A failed run was taken up again.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RunReopened {
+    /// The records that no longer count, by their sequence numbers: failed outcomes, and the end.
+    pub voided: Vec<u64>,
+}
+
+/// The run took the new code of a patch.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PatchMarker {
+    /// The patch.
+    pub name: Box<str>,
+}
+
+/// All before this was copied from another run.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RunForked {
+    /// The run that the copied records, and the step ids in them, were made by.
+    pub origin: RunId,
+}
+
+/// The workflow returned a value.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RunCompleted {
+    /// The value, as a payload.
+    pub output: Bytes,
+}
+
+/// The workflow failed.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RunFailed {
+    /// Why: never [`Outcome::Ok`].
+    pub failure: Outcome,
+}
+
+/// The workflow begins anew with a state; nothing before it is replayed.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Checkpoint {
+    /// How many checkpoints there are with this one. Part of the ids behind it.
+    pub pass: u64,
+    /// The workflow's arguments from here on, as a payload.
+    pub input: Bytes,
+    /// The workflow's time when it begins anew.
+    pub now: Timestamp,
+    /// Signals that were received and not taken, by name.
+    pub signals: Vec<(Box<str>, Vec<Bytes>)>,
+    /// Patches that were decided.
+    pub patches: Vec<(Box<str>, bool)>,
+    /// Children that have not ended.
+    pub children: Vec<CarriedChild>,
+    /// Tokens that the run holds.
+    pub tokens: Vec<Box<str>>,
+}
+
+/// A child that goes on across a checkpoint of its parent.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CarriedChild {
+    /// The call.
+    pub call: StepId,
+    /// The run.
+    pub child: RunId,
+    /// Whether it goes on when its parent is cancelled.
+    pub detached: bool,
+}
+
+/// The run does not complete, and what was done is undone from here on.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Closing {
+    /// How the run ends when that is done.
+    pub cause: End,
+    /// What is undone, in this order.
+    pub undo: Vec<UndoStep>,
+}
+
+/// One thing that is undone.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct UndoStep {
+    /// The step that is undone, or the call that was kept for this.
+    pub step: StepId,
+    /// Its name.
+    pub name: Box<str>,
+    /// What it was given, as a payload; not for a kept call.
+    pub input: Option<Bytes>,
+    /// Whether it had succeeded.
+    pub completed: bool,
+}
+
+/// The workflow ended itself with a reason.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RunAborted {
+    /// Why.
+    pub reason: Box<str>,
+    /// Whether what was done was kept: nothing was undone.
+    pub kept: bool,
+}
+
+/// The run was cancelled or terminated.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RunCancelled {
+    /// Why.
+    pub reason: Box<str>,
+    /// Whether it was stopped at once, without undoing anything.
+    pub terminated: bool,
+}
+
+/// How a run ended.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub enum End {
+    /// With a value, as a payload.
+    Completed(Bytes),
+    /// With an error: never [`Outcome::Ok`].
+    Failed(Outcome),
+    /// By itself, with a reason.
+    Aborted(RunAborted),
+    /// It was cancelled or terminated.
+    Cancelled(RunCancelled),
+}
+
+impl End {
+    /// The record that says so.
+    pub(crate) fn into_event(self) -> Event {
+        match self {
+            Self::Completed(output) => Event::RunCompleted(RunCompleted { output }),
+            Self::Failed(failure) => Event::RunFailed(RunFailed { failure }),
+            Self::Aborted(aborted) => Event::RunAborted(aborted),
+            Self::Cancelled(cancelled) => Event::RunCancelled(cancelled),
+        }
+    }
+
+    /// What a record says of the run's end, if it is one of those.
+    pub(crate) fn of(event: Event) -> Option<Self> {
+        match event {
+            Event::RunCompleted(completed) => Some(Self::Completed(completed.output)),
+            Event::RunFailed(failed) => Some(Self::Failed(failed.failure)),
+            Event::RunAborted(aborted) => Some(Self::Aborted(aborted)),
+            Event::RunCancelled(cancelled) => Some(Self::Cancelled(cancelled)),
+            _ => None,
+        }
+    }
+}
