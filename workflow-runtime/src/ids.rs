@@ -12,8 +12,11 @@
 use std::fmt;
 use std::str::FromStr;
 use std::sync::LazyLock;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use serde::{Deserialize, Serialize};
+
+use crate::clock::Timestamp;
 
 /// The derivation that new runs begin with.
 ///
@@ -102,6 +105,50 @@ macro_rules! id_text {
 
 id_text!(RunId, "run_", "run");
 id_text!(StepId, "step_", "step");
+
+/// Where the ids of runs without a key come from.
+#[derive(Debug, Default)]
+pub(crate) enum RunIds {
+    /// Chance and the machine's clock.
+    #[default]
+    Random,
+    /// A seed, a count and the engine's clock: the same ones in the same order, for tests.
+    #[cfg_attr(
+        not(feature = "testing"),
+        expect(dead_code, reason = "made for tests only")
+    )]
+    Seeded { seed: u64, made: AtomicU64 },
+}
+
+impl RunIds {
+    /// Makes a source that gives the same ids for the same seed.
+    #[cfg(feature = "testing")]
+    pub(crate) fn seeded(seed: u64) -> Self {
+        Self::Seeded {
+            seed,
+            made: AtomicU64::new(0),
+        }
+    }
+
+    /// Makes the next id, time-ordered.
+    pub(crate) fn next(&self, now: Timestamp) -> RunId {
+        let Self::Seeded { seed, made } = self else {
+            return RunId::random();
+        };
+        let count = made.fetch_add(1, Ordering::Relaxed);
+        let mut hash = Derivation::new(&SEEDED_CONTEXT);
+        hash.field(&seed.to_le_bytes());
+        hash.field(&count.to_le_bytes());
+        let mut drawn = [0; 10];
+        hash.0.finalize_xof().fill(&mut drawn);
+        let millis = now.as_micros() / 1000;
+        RunId(
+            *uuid::Builder::from_unix_timestamp_millis(millis, &drawn)
+                .as_uuid()
+                .as_bytes(),
+        )
+    }
+}
 
 impl RunId {
     /// Makes the id of a run that was started without a key: random and time-ordered.
@@ -208,6 +255,8 @@ static CHILD_CONTEXT: LazyLock<blake3::Hasher> =
     LazyLock::new(|| blake3::Hasher::new_derive_key("workflow-runtime 2026-11 child run id"));
 static EFFECT_CONTEXT: LazyLock<blake3::Hasher> =
     LazyLock::new(|| blake3::Hasher::new_derive_key("workflow-runtime 2026-11 effect id"));
+static SEEDED_CONTEXT: LazyLock<blake3::Hasher> =
+    LazyLock::new(|| blake3::Hasher::new_derive_key("workflow-runtime 2026-11 seeded run id"));
 static RANDOM_CONTEXT: LazyLock<blake3::Hasher> =
     LazyLock::new(|| blake3::Hasher::new_derive_key("workflow-runtime 2026-11 random stream"));
 

@@ -72,6 +72,9 @@ pub mod journal;
 
 pub mod store;
 
+#[cfg(feature = "testing")]
+pub mod testing;
+
 #[doc(hidden)]
 #[path = "private.rs"]
 pub mod __private;

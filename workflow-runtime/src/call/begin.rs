@@ -11,7 +11,6 @@ use super::Announced;
 use super::attempt::Attempt;
 use super::running::{Counted, Running};
 use super::step::{Made, StepCall};
-use crate::clock::wall_clock;
 use crate::context::{StepContext, StepMetadata};
 use crate::engine::core::{Clearance, RunCore, Trouble};
 use crate::engine::obstacle::Obstacle;
@@ -75,7 +74,7 @@ impl<'step, R> StepCall<'step, R> {
         let durability = durability.unwrap_or(core.services.config.durability);
         match core.clear(made.id, announced, durability == Durability::Synced) {
             Clearance::Start => {
-                running.began_at = wall_clock();
+                running.began_at = core.services.clock.now();
                 running.deadline = self.policy.timeout.map(|limit| {
                     let waker = Waker::from(running.waker.clone());
                     let timers = &core.services.timers;

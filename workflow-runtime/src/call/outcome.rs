@@ -12,8 +12,9 @@ use bytes::Bytes;
 use super::returns::{Decoded, Returns};
 use super::step::Made;
 use super::{Announced, StepDefinition};
-use crate::clock::{Timestamp, wall_clock};
+use crate::clock::Timestamp;
 use crate::engine::Config;
+use crate::engine::Services;
 use crate::engine::obstacle::Obstacle;
 use crate::error::{Error, Interrupted, Retry};
 use crate::ids::StepId;
@@ -116,8 +117,9 @@ pub(super) fn settle<R>(
     name: &'static str,
     made: &Made<'_>,
     end: AttemptEnd<R>,
-    payloads: &Payloads,
+    services: &Services,
 ) -> Settled<R> {
+    let payloads = &services.payloads;
     let (retry, outcome) = match end {
         AttemptEnd::Value(value) => match returns.failure(&value) {
             None => return finish(returns, name, payloads, returns.encode(payloads, &value)),
@@ -145,7 +147,7 @@ pub(super) fn settle<R>(
     };
     match (delay, outcome) {
         (Some(delay), Ok(failure)) => {
-            let at = wall_clock().after(delay);
+            let at = services.clock.now().after(delay);
             let event = Event::AttemptFailed(AttemptFailed {
                 step: made.id,
                 name: name.into(),

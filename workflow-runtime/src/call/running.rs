@@ -16,7 +16,7 @@ use bytes::Bytes;
 use super::args::{NamedStepArgs, OrderedStepArgs, StepArgs};
 use super::attempt::Attempt;
 use super::outcome::{AttemptEnd, panic_message};
-use crate::clock::{Timestamp, wall_clock};
+use crate::clock::Timestamp;
 use crate::context::{Ambient, StepContext, enter};
 use crate::digest::{DigestError, InputDigest, digest};
 use crate::engine::core::RunCore;
@@ -105,7 +105,7 @@ impl<R> Running<'_, R> {
                 let Some(deadline) = &self.deadline else {
                     return Poll::Pending;
                 };
-                if deadline.at() > wall_clock() {
+                if !deadline.is_over() {
                     deadline.rearm(&waker);
                     return Poll::Pending;
                 }

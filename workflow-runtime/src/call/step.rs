@@ -22,7 +22,7 @@ use super::outcome::{AttemptEnd, Policy, Settled, panic_message, settle};
 use super::returns::{Decoded, Returns};
 use super::running::{Body, Running, TypedBody};
 use super::undo::UndoFuture;
-use crate::clock::{Timestamp, wall_clock};
+use crate::clock::Timestamp;
 use crate::context::Scope;
 use crate::digest::InputDigest;
 use crate::engine::core::{Delivered, RunCore, Trouble, Turn};
@@ -341,7 +341,7 @@ impl<'step, R> StepCall<'step, R> {
             };
             match doing {
                 Doing::HandedIn(_) => return,
-                Doing::BackingOff(deadline, waker) if deadline.at() > wall_clock() => {
+                Doing::BackingOff(deadline, waker) if !deadline.is_over() => {
                     waker.follow(cx.waker());
                     deadline.rearm(&Waker::from(waker.clone()));
                     return;
@@ -398,19 +398,18 @@ impl<'step, R> StepCall<'step, R> {
     fn end(&mut self, made: &Made<'_>, end: AttemptEnd<R>, cx: &Context<'_>) {
         let core = made.scope.core();
         let policy = self.policy.over(&core.services.config);
-        let payloads = &core.services.payloads;
         let name = self.definition.name;
         // The user's own `Serialize`, `Deserialize` and `retry_if` run in here. If they panic, the
         // effect has happened all the same, and trying again would panic again.
         let judged = catch_unwind(AssertUnwindSafe(|| {
-            settle(&self.returns, policy, name, made, end, payloads)
+            settle(&self.returns, policy, name, made, end, &core.services)
         }));
         let settled = judged.unwrap_or_else(|panic| {
             let end = AttemptEnd::Panicked {
                 message: panic_message(panic.as_ref()),
                 misuse: true,
             };
-            settle(&self.returns, policy, name, made, end, payloads)
+            settle(&self.returns, policy, name, made, end, &core.services)
         });
         let (run, step) = (core.run(), made.id);
         let now = match settled {

@@ -8,7 +8,7 @@ use std::task::{Context, Poll, Waker};
 use std::time::{Duration, SystemTime};
 
 use super::home::{What, assert_at_home};
-use crate::clock::{Timestamp, wall_clock};
+use crate::clock::Timestamp;
 use crate::context::{Scope, current_scope};
 use crate::engine::core::{Delivered, Turn};
 use crate::engine::signal::CallWaker;
@@ -86,7 +86,7 @@ impl Sleep {
             Some(Known::Timer { deadline }) => deadline,
             Some(Known::Failed { .. } | Known::Child(_)) | None => {
                 let deadline = match self.until {
-                    Until::After(duration) => wall_clock().after(duration),
+                    Until::After(duration) => scope.core().services.clock.now().after(duration),
                     Until::At(time) => time,
                 };
                 scope.core().annotate(&Event::TimerSet(TimerSet {
@@ -136,7 +136,7 @@ impl Future for Sleep {
                 }
                 if let State::Waiting(Some((deadline, waker))) = &self.state {
                     waker.follow(cx.waker());
-                    if deadline.at() > wall_clock() {
+                    if !deadline.is_over() {
                         deadline.rearm(&Waker::from(waker.clone()));
                     } else if core.is_live() {
                         let fired = Event::TimerFired(TimerFired { timer: id });

@@ -184,6 +184,7 @@ impl Begun {
             run: self.chain.run(),
             epoch: self.epoch,
             chain: self.chain,
+            clock: shared.services.clock.clone(),
             last_time: self.last_time,
             durability: shared.services.config.durability,
             taken: self

@@ -20,6 +20,8 @@ use super::{
     Config, Engine, EngineError, Owner, Queue, Services, Shared, queues, retention, schedules, task,
 };
 use crate::call::Workflow;
+use crate::clock::Clock;
+use crate::ids::RunIds;
 use crate::journal::AuditKey;
 use crate::payload::{DEFAULT_LIMIT, PayloadCodec, Payloads};
 use crate::store::memory::MemoryStore;
@@ -58,6 +60,8 @@ pub struct EngineBuilder {
     audit_key: Option<AuditKey>,
     max_active: usize,
     config: Config,
+    clock: Clock,
+    run_ids: RunIds,
     queues: Vec<Queue>,
     retentions: Retentions,
 }
@@ -81,6 +85,8 @@ impl Default for EngineBuilder {
                 cancel_grace: Duration::from_secs(10),
                 evict_after: Some(EVICT_AFTER),
             },
+            clock: Clock::default(),
+            run_ids: RunIds::default(),
             queues: Vec::new(),
             retentions: Retentions::default(),
         }
@@ -276,10 +282,12 @@ impl EngineBuilder {
         let services = Arc::new(Services {
             payloads: Payloads::new(self.payload_limit, self.codec),
             resources: Arc::new(self.resources),
-            timers: Timers::start(),
+            timers: Timers::start(self.clock.clone()),
             config: self.config,
             warnings: Warnings::default(),
-            recovery: Recovery::begin(),
+            recovery: Recovery::begin(self.clock.now()),
+            clock: self.clock,
+            run_ids: self.run_ids,
             active: Arc::new(Semaphore::new(self.max_active.min(Semaphore::MAX_PERMITS))),
             registry: self.registry,
             pauses: Pauses::default(),
@@ -311,6 +319,13 @@ impl EngineBuilder {
         Ok(Engine {
             owner: Arc::new(Owner { shared }),
         })
+    }
+
+    /// Gives the engine a clock and a source of ids of its own, for tests.
+    #[cfg(feature = "testing")]
+    pub(crate) fn timed(mut self, clock: Clock, run_ids: RunIds) -> Self {
+        (self.clock, self.run_ids) = (clock, run_ids);
+        self
     }
 
     fn check(&self) -> Result<(), EngineError> {

@@ -501,7 +501,7 @@ impl RunCore {
                 _ => state.phase = phase,
             }
             if phase == Phase::Live {
-                state.release_held();
+                state.release_held(self.services.clock.now());
             }
             state
                 .calls

@@ -11,7 +11,6 @@ use bytes::Bytes;
 
 use super::writer::News;
 use super::{EngineError, Shared, notes, task, tokens, waking};
-use crate::clock::wall_clock;
 use crate::ids::RunId;
 use crate::journal::{CancelRequested, Event, SignalReceived};
 use crate::key::Key;
@@ -161,7 +160,7 @@ impl Parcel<'_> {
         let event = Event::SignalReceived(SignalReceived {
             name: name.into(),
             key: self.key.as_ref().map(|key| key.as_str().into()),
-            sent_at: wall_clock(),
+            sent_at: shared.services.clock.now(),
             payload,
         });
         match post(shared, run, commit, &event).await? {
@@ -211,11 +210,11 @@ impl IntoFuture for Cancel {
 
     fn into_future(self) -> Self::IntoFuture {
         Box::pin(async move {
+            let shared = self.shared?;
             let event = Event::CancelRequested(CancelRequested {
                 reason: self.reason,
-                sent_at: wall_clock(),
+                sent_at: shared.services.clock.now(),
             });
-            let shared = self.shared?;
             post(&shared, self.run, Commit::default(), &event).await?;
             Ok(())
         })

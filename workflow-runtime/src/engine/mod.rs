@@ -57,9 +57,9 @@ use tokio::task::AbortHandle;
 use self::core::{Phase, RunCore};
 use self::progress::{Progress, Tracker};
 use crate::call::{Workflow, WorkflowCall};
-use crate::clock::Timestamp;
+use crate::clock::{Clock, Timestamp};
 use crate::id_map::IdMap;
-use crate::ids::RunId;
+use crate::ids::{RunId, RunIds};
 use crate::journal::AuditKey;
 use crate::payload::Payloads;
 use crate::store::{Durability, Store};
@@ -149,6 +149,8 @@ pub(crate) struct Shared {
 pub(crate) struct Services {
     pub(crate) payloads: Payloads,
     pub(crate) resources: Arc<resources::Resources>,
+    pub(crate) clock: Clock,
+    pub(crate) run_ids: RunIds,
     pub(crate) timers: Arc<timers::Timers>,
     pub(crate) config: Config,
     pub(crate) warnings: warnings::Warnings,
@@ -165,6 +167,11 @@ pub(crate) struct Services {
 }
 
 impl Services {
+    /// Makes the id of a run that has no key.
+    pub(crate) fn new_run_id(&self) -> RunId {
+        self.run_ids.next(self.clock.now())
+    }
+
     /// The engine, unless it is gone.
     pub(crate) fn engine(&self) -> Option<Arc<Shared>> {
         self.engine.get()?.upgrade()

@@ -11,7 +11,6 @@ use serde::{Deserialize, Serialize};
 use super::{EngineError, Services};
 use crate::call::args::{NamedWorkflowArgs, OrderedWorkflowArgs, WorkflowArgsSeed};
 use crate::call::{Workflow, WorkflowDefinition};
-use crate::clock::wall_clock;
 use crate::digest::{Digest, InputDigest, digest};
 use crate::ids::{DERIVATION_VERSION, RunId};
 use crate::journal::{Chain, Draft, Event, Parent, RunStarted};
@@ -134,7 +133,7 @@ impl Prepared {
         naming: Naming,
         state: RunState,
     ) -> Self {
-        let created_at = wall_clock();
+        let created_at = services.clock.now();
         let Naming {
             run,
             key,

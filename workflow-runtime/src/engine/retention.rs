@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use super::generations::Generation;
 use super::{Engine, EngineError, Shared};
-use crate::clock::{Timestamp, wall_clock};
+use crate::clock::Timestamp;
 use crate::ids::RunId;
 use crate::store::{
     Commit, Committed, EndKind, NoteChange, Origin, RunHeader, RunOrder, RunQuery, RunState,
@@ -127,7 +127,7 @@ async fn sweep(shared: &Shared) -> Result<u64, EngineError> {
     let Some(shortest) = shared.retentions.shortest() else {
         return Ok(0);
     };
-    let now = wall_clock();
+    let now = shared.services.clock.now();
     let ended = [
         EndKind::Completed,
         EndKind::Failed,

@@ -11,7 +11,6 @@ use super::driver::AfterCrash;
 use super::progress::Progress;
 use super::task::take_up;
 use super::{Engine, EngineError, RunEntry, Shared, handle};
-use crate::clock::wall_clock;
 use crate::ids::RunId;
 use crate::journal::{Chain, Draft, Event, JournalError, Outcome, Reader, Record, RunReopened};
 use crate::replay::History;
@@ -130,7 +129,7 @@ fn reopen(
     let mut voided = failed[kept..].to_vec();
     voided.push(end);
     let event = Event::RunReopened(RunReopened { voided });
-    let frame = Draft::of(&event).seal(wall_clock().max(ended_at), &mut chain);
+    let frame = Draft::of(&event).seal(shared.services.clock.now().max(ended_at), &mut chain);
     Ok(Reopening { run, seq, frame })
 }
 
@@ -206,6 +205,6 @@ fn left_over(
     let entry = RunEntry::new(Progress::Active);
     Ok(match begun.into_driver(shared, &entry) {
         Ok(driver) => driver.probe(),
-        Err(obstacle) => Err(obstacle.into_parking(&shared.services.payloads).report),
+        Err(obstacle) => Err(obstacle.into_parking(&shared.services).report),
     })
 }

@@ -135,7 +135,7 @@ async fn begin(
     call: &EncodedCall,
     key: Option<&Key>,
 ) -> Result<Begun, EngineError> {
-    let unkeyed = RunId::random();
+    let unkeyed = shared.services.new_run_id();
     loop {
         if shared.is_closing() {
             return Err(EngineError::Stopped("it is shutting down".into()));

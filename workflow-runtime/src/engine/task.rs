@@ -245,7 +245,7 @@ fn drive(
     async move {
         let exit = match driver {
             Ok(driver) => driver.await,
-            Err(obstacle) => Exit::Park(obstacle.into_parking(&shared.services.payloads)),
+            Err(obstacle) => Exit::Park(obstacle.into_parking(&shared.services)),
         };
         match exit {
             Exit::Ended(end) => {
@@ -335,7 +335,7 @@ async fn claim(
             Ok(Box::new(begun))
         }
         Err(obstacle) => {
-            let parking = obstacle.into_parking(&shared.services.payloads);
+            let parking = obstacle.into_parking(&shared.services);
             Err(park(shared, run, claim.epoch, parking).await)
         }
     }

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use super::progress::Progress;
 use super::taking::Taking;
 use super::{EngineError, Shared, waking};
-use crate::clock::wall_clock;
+use crate::clock::Timestamp;
 use crate::id_map::IdMap;
 use crate::ids::{RunId, StepId};
 use crate::journal::{
@@ -76,8 +76,8 @@ async fn end_now(shared: &Arc<Shared>, run: RunId, reason: Box<str>) -> Result<E
         terminated: true,
     });
     let last_time = records.last().map(|record| record.time).unwrap_or_default();
-    let at = wall_clock().max(last_time);
-    let mut changes = letters(run, &records, &end);
+    let at = shared.services.clock.now().max(last_time);
+    let mut changes = letters(run, &records, &end, at);
     changes.notes.extend(shared.marks.removal(run));
     let told: Vec<RunId> = changes.post.iter().map(|letter| letter.to).collect();
     let mut chain = reader.into_chain();
@@ -108,7 +108,7 @@ async fn end_now(shared: &Arc<Shared>, run: RunId, reason: Box<str>) -> Result<E
 }
 
 /// What the end of a run means for its parent and its children.
-fn letters(run: RunId, records: &[Record], end: &End) -> Changes {
+fn letters(run: RunId, records: &[Record], end: &End, at: Timestamp) -> Changes {
     let mut children: IdMap<StepId, RunId> = IdMap::default();
     let mut parent: Option<Parent> = None;
     for record in records {
@@ -138,7 +138,7 @@ fn letters(run: RunId, records: &[Record], end: &End) -> Changes {
     for child in children.into_values() {
         let request = Event::CancelRequested(CancelRequested {
             reason: "its parent was terminated".into(),
-            sent_at: wall_clock(),
+            sent_at: at,
         });
         changes.post.push(Letter {
             to: child,

@@ -7,7 +7,7 @@
 use std::sync::Arc;
 
 use super::poison::Marked;
-use crate::clock::{Timestamp, wall_clock};
+use crate::clock::{Clock, Timestamp};
 use crate::ids::{RunId, StepId};
 use crate::journal::{Chain, Draft, Effect, Event};
 use crate::store::{Append, BoxFuture, Changes, Durability, Epoch, RunEnd, Store, StoreResult};
@@ -18,6 +18,7 @@ pub(crate) struct Writer {
     pub(crate) run: RunId,
     pub(crate) epoch: Epoch,
     pub(crate) chain: Chain,
+    pub(crate) clock: Clock,
     pub(crate) last_time: Timestamp,
     pub(crate) durability: Durability,
     /// Letters below this number are in the journal, and the store has not been told; 0 if it has.
@@ -78,7 +79,7 @@ impl Writer {
         for draft in drafts.drain(..) {
             // One that is to be synced brings all the others along.
             synced |= draft.durability().unwrap_or(self.durability) == Durability::Synced;
-            let time = wall_clock().max(self.last_time);
+            let time = self.clock.now().max(self.last_time);
             self.last_time = time;
             frames.push(draft.seal(time, &mut self.chain));
             let due = match draft.into_effect() {

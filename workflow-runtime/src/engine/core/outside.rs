@@ -118,11 +118,11 @@ impl State {
     }
 
     /// The run goes live, or ends: what was held back leaves with its next append.
-    pub(super) fn release_held(&mut self) {
+    pub(super) fn release_held(&mut self, now: Timestamp) {
         if std::mem::replace(&mut self.went_live, true) {
             return;
         }
-        self.release_children();
+        self.release_children(now);
         if let Some(outside) = &mut self.outside {
             let held = std::mem::take(&mut outside.held_notes);
             outside.changes.notes.extend(held);

@@ -12,7 +12,6 @@ use std::task::Waker;
 
 use super::{Driver, Next, Stage};
 use crate::call::outcome::panic_message;
-use crate::clock::wall_clock;
 use crate::context::{Ambient, Scope, ScopeElement, enter};
 use crate::engine::core::undo::Undo;
 use crate::engine::core::{Phase, Trouble};
@@ -72,7 +71,7 @@ impl Driver {
         }
         self.core.set_phase(Phase::Winding);
         let services = &self.core.services;
-        let at = wall_clock().after(services.config.cancel_grace);
+        let at = services.clock.now().after(services.config.cancel_grace);
         let until = services.timers.wake_at(at, self.workflow_waker.clone());
         self.winding_down = Some(Box::new(WindingDown { cause, until }));
     }
@@ -87,11 +86,11 @@ impl Driver {
     pub(super) fn wind_down(&mut self) -> Next {
         let Some(winding) = self.winding_down.take_if(|winding| {
             // A blocking body cannot be stopped: what it gives is worth waiting for.
-            let late = winding.until.at() <= wall_clock() && self.core.blocking() == 0;
+            let late = winding.until.is_over() && self.core.blocking() == 0;
             self.core.bodies() == 0 || late
         }) else {
             if let Some(winding) = &self.winding_down
-                && winding.until.at() > wall_clock()
+                && !winding.until.is_over()
             {
                 winding.until.rearm(&Waker::clone(&self.workflow_waker));
             }

@@ -371,7 +371,7 @@ impl Driver {
     }
 
     fn park(&self, obstacle: Obstacle) -> Exit {
-        Exit::Park(obstacle.into_parking(&self.core.services.payloads))
+        Exit::Park(obstacle.into_parking(&self.core.services))
     }
 
     fn warn(&self, message: impl Into<Cow<'static, str>>) {
@@ -401,7 +401,7 @@ impl Driver {
     /// Names bodies that were woken and have not been polled for a while.
     fn watch_bodies(&mut self, cx: &Context<'_>) {
         if let Some(watch) = &self.watch
-            && watch.at() <= wall_clock()
+            && watch.is_over()
         {
             self.watch = None;
             for call in self.core.take_unpolled(wall_clock().before(UNPOLLED_AFTER)) {
@@ -409,7 +409,7 @@ impl Driver {
             }
         }
         if self.watch.is_none() && self.core.signal.has_unpolled() {
-            let at = wall_clock().after(UNPOLLED_AFTER);
+            let at = self.core.services.clock.now().after(UNPOLLED_AFTER);
             self.watch = Some(self.core.services.timers.wake_at(at, cx.waker().clone()));
         }
     }

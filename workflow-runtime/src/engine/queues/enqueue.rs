@@ -8,7 +8,7 @@ use bytes::Bytes;
 
 use super::note::{Entry, delayed_key, waiting_key};
 use super::{refuse, settings};
-use crate::clock::{Timestamp, wall_clock};
+use crate::clock::Timestamp;
 use crate::engine::generations::Generation;
 use crate::engine::prepared::{EncodedCall, Naming, Prepared};
 use crate::engine::{EngineError, Shared, notes};
@@ -55,8 +55,8 @@ impl Placing {
 }
 
 /// A time for an arrival that is later than all before it in this process.
-pub(super) fn arrival() -> Timestamp {
-    let now = wall_clock().as_micros();
+pub(super) fn arrival(shared: &Shared) -> Timestamp {
+    let now = shared.services.clock.now().as_micros();
     let newer = |newest: u64| Some(now.max(newest + 1));
     let before = NEWEST.fetch_update(Ordering::AcqRel, Ordering::Acquire, newer);
     Timestamp::from_micros(now.max(before.unwrap_or_default() + 1))
@@ -92,7 +92,7 @@ pub(in crate::engine) async fn enqueue(
                 let (namespace, key) = (&shared.services.namespace, key.as_str());
                 Naming::keyed(namespace, &call.workflow, key, generation.number)
             }
-            None => Naming::unkeyed(RunId::random()),
+            None => Naming::unkeyed(shared.services.new_run_id()),
         };
         let asleep = RunState::Asleep { wake_at: None };
         let new = Prepared::new(&shared.services, call, naming, asleep).new;
@@ -101,7 +101,7 @@ pub(in crate::engine) async fn enqueue(
             run,
             queue_key: placing.queue_key(),
             priority: placing.priority.unwrap_or_default(),
-            ready_at: arrival().after(placing.delay.unwrap_or_default()),
+            ready_at: arrival(shared).after(placing.delay.unwrap_or_default()),
         };
         let entry_key = match placing.delay {
             Some(_) => delayed_key(&shared.services.namespace, queue, &entry),

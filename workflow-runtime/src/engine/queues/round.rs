@@ -13,7 +13,7 @@ use super::note::{
     Entry, Pages, Pending, Settings, Slot, Turn, delayed_key, read, settings_key, slot_key,
     turn_key, waiting_key,
 };
-use crate::clock::{Timestamp, wall_clock};
+use crate::clock::Timestamp;
 use crate::engine::notes::{self, Space};
 use crate::engine::warnings::Warning;
 use crate::engine::{EngineError, Shared, waking};
@@ -78,7 +78,7 @@ impl<'a> Round<'a> {
             shared,
             queue,
             settings,
-            now: wall_clock(),
+            now: shared.services.clock.now(),
             nap: Duration::MAX,
         }
     }
@@ -124,7 +124,7 @@ impl<'a> Round<'a> {
                     holds_slots: slots.held > 0,
                 });
             }
-            self.now = wall_clock();
+            self.now = self.shared.services.clock.now();
         }
     }
 

@@ -8,7 +8,7 @@ use super::note::{Definition, ScheduleNote, note_key};
 use super::timing::Timing;
 use super::{CatchUp, Overlap, ScheduleHandle};
 use crate::call::{Workflow, WorkflowCall};
-use crate::clock::{Timestamp, wall_clock};
+use crate::clock::Timestamp;
 use crate::engine::prepared::EncodedCall;
 use crate::engine::{EngineError, Shared, notes};
 use crate::store::{BoxFuture, Changes, Commit, Committed, Guard, NoteChange};
@@ -163,14 +163,14 @@ impl<W: Workflow> Schedule<W> {
 
     async fn declare(self) -> Result<ScheduleHandle, EngineError> {
         let shared = &self.shared;
-        let definition = self.definition(wall_clock())?;
+        let definition = self.definition(shared.services.clock.now())?;
         let key = note_key(&shared.services.namespace, &self.name);
         let mut found = shared.store.note(key.clone()).await?;
         loop {
             if shared.is_closing() {
                 return Err(EngineError::Stopped("it is shutting down".into()));
             }
-            let now = wall_clock();
+            let now = shared.services.clock.now();
             let known = found
                 .as_ref()
                 .map(|bytes| notes::decode::<ScheduleNote>(bytes));

@@ -9,7 +9,7 @@ use super::note::{ScheduleNote, note_key, trigger_key};
 use super::serve;
 use super::timing::Timing;
 use super::{CatchUp, Overlap};
-use crate::clock::{Timestamp, wall_clock};
+use crate::clock::Timestamp;
 use crate::engine::prepared::{Naming, Prepared};
 use crate::engine::{EngineError, Shared, notes, waking};
 use crate::ids::RunId;
@@ -74,7 +74,7 @@ pub struct ScheduleDescription {
 }
 
 impl ScheduleDescription {
-    fn new(name: &str, note: &ScheduleNote) -> Result<Self, String> {
+    fn new(name: &str, note: &ScheduleNote, now: Timestamp) -> Result<Self, String> {
         let clockwork = note.clockwork()?;
         let definition = &note.definition;
         let timing = match &definition.timing {
@@ -83,7 +83,7 @@ impl ScheduleDescription {
                 format!("every {:?}", std::time::Duration::from_micros(*micros))
             }
         };
-        let from = note.cursor.max(wall_clock());
+        let from = note.cursor.max(now);
         let ticks = std::iter::successors(clockwork.next_after(from), |tick| {
             clockwork.next_after(*tick)
         });
@@ -138,9 +138,10 @@ impl ScheduleHandle {
     ///
     /// If there is no such schedule or the store fails.
     pub async fn resume(&self) -> Result<(), EngineError> {
+        let now = self.shared()?.services.clock.now();
         self.change(|note| {
             if std::mem::take(&mut note.paused) {
-                note.cursor = note.cursor.max(wall_clock());
+                note.cursor = note.cursor.max(now);
             }
         })
         .await
@@ -188,7 +189,7 @@ impl ScheduleHandle {
             }
             let newer = |at: Timestamp| Timestamp::from_micros(at.as_micros() + 1);
             let at = note.triggered_at.map_or(Timestamp::default(), newer);
-            let at = at.max(wall_clock());
+            let at = at.max(shared.services.clock.now());
             let key = trigger_key(&self.name, at);
             let naming = Naming::keyed(&shared.services.namespace, &call.workflow, &key, 0);
             let new = Prepared::new(&shared.services, call, naming, RunState::Active).new;
@@ -213,7 +214,8 @@ impl ScheduleHandle {
     pub async fn describe(&self) -> Result<ScheduleDescription, EngineError> {
         let shared = self.shared()?;
         let note = self.read(&self.bytes(&shared).await?)?;
-        ScheduleDescription::new(&self.name, &note).map_err(|problem| self.refuse(problem))
+        ScheduleDescription::new(&self.name, &note, shared.services.clock.now())
+            .map_err(|problem| self.refuse(problem))
     }
 
     async fn change(&self, change: impl Fn(&mut ScheduleNote)) -> Result<(), EngineError> {
@@ -294,7 +296,8 @@ pub(super) async fn describe_all(shared: &Shared) -> Result<Vec<ScheduleDescript
     let mut described = Vec::new();
     for (name, _, bytes) in serve::all(shared).await? {
         if let Ok(note) = notes::decode(&bytes) {
-            described.extend(ScheduleDescription::new(&name, &note).ok());
+            described
+                .extend(ScheduleDescription::new(&name, &note, shared.services.clock.now()).ok());
         }
     }
     Ok(described)

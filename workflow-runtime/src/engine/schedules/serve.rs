@@ -13,7 +13,7 @@ use bytes::Bytes;
 use super::Overlap;
 use super::note::{ScheduleNote, note_key, tick_key};
 use super::timing::Clockwork;
-use crate::clock::{Timestamp, wall_clock};
+use crate::clock::Timestamp;
 use crate::engine::notes::{self, Space};
 use crate::engine::prepared::{Naming, Prepared};
 use crate::engine::warnings::Warning;
@@ -51,6 +51,7 @@ pub(in crate::engine) fn serve(shared: &Arc<Shared>) {
                     LONGEST_NAP
                 }
             };
+            let nap = shared.services.clock.pace(nap);
             drop(shared);
             bell.wait(nap).await;
             if bell.take_changed() {
@@ -106,14 +107,14 @@ impl Known {
 impl Server {
     /// Starts what is due, and says when to look again.
     async fn look(&mut self, shared: &Arc<Shared>) -> Result<Duration, EngineError> {
-        let now = wall_clock();
+        let now = shared.services.clock.now();
         let stale = |at: Timestamp| now.since(at) >= READ_AGAIN || at > now;
         if self.read_at.is_none_or(stale) {
             self.read_all(shared).await?;
             self.read_at = Some(now);
         }
         let names: Vec<_> = self.known.keys().cloned().collect();
-        let mut nap = LONGEST_NAP;
+        let mut nap = shared.services.clock.nap(LONGEST_NAP);
         let mut awaits_runs = false;
         for name in names {
             self.advance(shared, &name).await?;
@@ -129,7 +130,7 @@ impl Server {
                 && let Some(next) = clockwork.next_after(note.cursor)
                 && note.definition.end_at.is_none_or(|end| next <= end)
             {
-                nap = nap.min(next.since(wall_clock()));
+                nap = nap.min(next.since(shared.services.clock.now()));
             }
         }
         shared.plan.schedules.await_runs(awaits_runs);
@@ -185,7 +186,7 @@ impl Serving<'_> {
                 let definition = &note.definition;
                 let due = clockwork.due(
                     note.cursor,
-                    wall_clock(),
+                    self.shared.services.clock.now(),
                     definition.end_at,
                     definition.catch_up,
                 );
