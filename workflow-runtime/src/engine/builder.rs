@@ -17,9 +17,11 @@ use super::sleepers::{self, Sleepers};
 use super::timers::Timers;
 use super::warnings::Warnings;
 use super::{
-    Config, Engine, EngineError, Owner, Queue, Services, Shared, queues, retention, schedules, task,
+    Config, Engine, EngineError, Owner, Queue, Services, Shared, keys, queues, retention, schedules,
+    task,
 };
 use crate::call::Workflow;
+use crate::idempotency::Book;
 use crate::journal::AuditKey;
 use crate::payload::{DEFAULT_LIMIT, PayloadCodec, Payloads};
 use crate::store::memory::MemoryStore;
@@ -273,8 +275,11 @@ impl EngineBuilder {
     /// If the configuration cannot work or the store fails.
     pub async fn open_with(self, store: impl Store) -> Result<Engine, EngineError> {
         self.check()?;
+        let store: Arc<dyn Store> = Arc::new(store);
+        let payloads = Payloads::new(self.payload_limit, self.codec);
+        let keys = Book::new(store.clone(), self.namespace.clone(), payloads.clone());
         let services = Arc::new(Services {
-            payloads: Payloads::new(self.payload_limit, self.codec),
+            payloads,
             resources: Arc::new(self.resources),
             timers: Timers::start(),
             config: self.config,
@@ -288,7 +293,7 @@ impl EngineBuilder {
             engine: OnceLock::new(),
         });
         let shared = Arc::new(Shared {
-            store: Arc::new(store),
+            store,
             services,
             runs: Mutex::default(),
             closing: AtomicBool::new(false),
@@ -298,6 +303,7 @@ impl EngineBuilder {
             claiming: Semaphore::new(CLAIMS_AT_ONCE),
             marks: Arc::default(),
             retentions: self.retentions,
+            keys: Arc::new(keys),
             plan: Plan::default(),
         });
         let _ = shared.services.engine.set(Arc::downgrade(&shared));
@@ -308,6 +314,7 @@ impl EngineBuilder {
         schedules::serve(&shared);
         queues::serve(&shared);
         retention::serve(&shared);
+        keys::serve(&shared);
         Ok(Engine {
             owner: Arc::new(Owner { shared }),
         })
