@@ -18,6 +18,8 @@ mod engine;
 mod family;
 mod forking;
 mod freshness;
+mod guard;
+mod guard_keys;
 mod hooks;
 mod identity;
 mod inputs;

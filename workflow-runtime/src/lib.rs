@@ -68,6 +68,8 @@ mod determinism;
 mod engine;
 mod replay;
 
+pub mod idempotency;
+
 pub mod journal;
 
 pub mod store;

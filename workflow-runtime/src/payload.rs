@@ -201,6 +201,30 @@ impl Payloads {
         })
     }
 
+    /// The same limit without the codec hook, for what is coded elsewhere.
+    pub(crate) fn without_codec(&self) -> Self {
+        Self::new(self.limit, None)
+    }
+
+    /// Has the codec hook transform bytes that are no payload of this; `None` if there is no hook.
+    pub(crate) fn recode(&self, plain: &[u8]) -> Result<Option<Bytes>, PayloadError> {
+        match &self.codec {
+            None => Ok(None),
+            Some(codec) => {
+                let coded = codec.encode(plain.to_vec()).map_err(PayloadError::Codec)?;
+                Ok(Some(coded.into()))
+            }
+        }
+    }
+
+    /// Undoes [`Payloads::recode`].
+    pub(crate) fn uncode(&self, coded: &[u8]) -> Result<Option<Vec<u8>>, PayloadError> {
+        match &self.codec {
+            None => Ok(None),
+            Some(codec) => codec.decode(coded).map(Some).map_err(PayloadError::Codec),
+        }
+    }
+
     /// Undoes what the codec hook did.
     fn plain<'a>(&self, payload: &'a [u8]) -> Result<Cow<'a, [u8]>, PayloadError> {
         match &self.codec {

@@ -17,10 +17,12 @@ use super::sleepers::{self, Sleepers};
 use super::timers::Timers;
 use super::warnings::Warnings;
 use super::{
-    Config, Engine, EngineError, Owner, Queue, Services, Shared, queues, retention, schedules, task,
+    Config, Engine, EngineError, Owner, Queue, Services, Shared, keys, queues, retention, schedules,
+    task,
 };
 use crate::call::Workflow;
 use crate::clock::Clock;
+use crate::idempotency::Book;
 use crate::ids::RunIds;
 use crate::journal::AuditKey;
 use crate::payload::{DEFAULT_LIMIT, PayloadCodec, Payloads};
@@ -279,8 +281,16 @@ impl EngineBuilder {
     /// If the configuration cannot work or the store fails.
     pub async fn open_with(self, store: impl Store) -> Result<Engine, EngineError> {
         self.check()?;
+        let store: Arc<dyn Store> = Arc::new(store);
+        let payloads = Payloads::new(self.payload_limit, self.codec);
+        let keys = Book::new(
+            store.clone(),
+            self.namespace.clone(),
+            payloads.clone(),
+            self.clock.clone(),
+        );
         let services = Arc::new(Services {
-            payloads: Payloads::new(self.payload_limit, self.codec),
+            payloads,
             resources: Arc::new(self.resources),
             timers: Timers::start(self.clock.clone()),
             config: self.config,
@@ -296,7 +306,7 @@ impl EngineBuilder {
             engine: OnceLock::new(),
         });
         let shared = Arc::new(Shared {
-            store: Arc::new(store),
+            store,
             services,
             runs: Mutex::default(),
             closing: AtomicBool::new(false),
@@ -306,6 +316,7 @@ impl EngineBuilder {
             claiming: Semaphore::new(CLAIMS_AT_ONCE),
             marks: Arc::default(),
             retentions: self.retentions,
+            keys: Arc::new(keys),
             plan: Plan::default(),
         });
         let _ = shared.services.engine.set(Arc::downgrade(&shared));
@@ -316,6 +327,7 @@ impl EngineBuilder {
         schedules::serve(&shared);
         queues::serve(&shared);
         retention::serve(&shared);
+        keys::serve(&shared);
         Ok(Engine {
             owner: Arc::new(Owner { shared }),
         })

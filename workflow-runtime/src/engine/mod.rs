@@ -18,6 +18,7 @@ mod fork;
 mod generations;
 mod handle;
 mod inspect;
+mod keys;
 pub(crate) mod letters;
 pub(crate) mod notes;
 pub(crate) mod obstacle;
@@ -59,6 +60,7 @@ use self::progress::{Progress, Tracker};
 use crate::call::{Workflow, WorkflowCall};
 use crate::clock::{Clock, Timestamp};
 use crate::id_map::IdMap;
+use crate::idempotency::Book;
 use crate::ids::{RunId, RunIds};
 use crate::journal::AuditKey;
 use crate::payload::Payloads;
@@ -139,6 +141,8 @@ pub(crate) struct Shared {
     /// together must not fill the memory together.
     claiming: Semaphore,
     retentions: retention::Retentions,
+    /// Keys that guard work outside of runs.
+    keys: Arc<Book>,
     /// The tasks beside the runs.
     plan: plan::Plan,
     /// Runs that were driven when the process died.

@@ -37,6 +37,7 @@ impl Shutdown {
         let shared = &self.owner.shared;
         shared.closing.store(true, Ordering::Release);
         shared.plan.stop();
+        shared.keys.close();
         let entries: Vec<_> = shared.runs().values().cloned().collect();
         entries.iter().for_each(|entry| entry.begin_closing());
         drop(entries);
@@ -44,10 +45,11 @@ impl Shutdown {
             loop {
                 let left = shared.left.notified();
                 if shared.runs().is_empty() {
-                    return;
+                    break;
                 }
                 left.await;
             }
+            shared.keys.drained().await;
         };
         let _ = tokio::time::timeout(self.grace, all_left).await;
         shared.stop_all("the engine was shut down");
