@@ -27,12 +27,8 @@
 mod claim;
 pub mod conformance;
 mod engine_keys;
-#[cfg(feature = "http")]
-pub mod http;
 mod names;
 mod once;
-#[cfg(feature = "redis")]
-mod redis;
 
 use std::time::Duration;
 
@@ -47,8 +43,6 @@ pub use engine_keys::EngineKeys;
 pub(crate) use engine_keys::{Book, sweep};
 pub use names::{KeyId, OwnerId};
 pub use once::{Once, OnceError};
-#[cfg(feature = "redis")]
-pub use redis::RedisKeys;
 
 /// How long an outcome is kept unless told otherwise.
 pub(crate) const DEFAULT_TTL: Duration = Duration::from_secs(24 * 60 * 60);
@@ -86,7 +80,9 @@ pub enum KeyError {
         problem: String,
     },
     /// The outcome is larger than can be kept.
-    #[error("an outcome of {bytes} bytes is larger than the limit of {limit}: keep large data elsewhere")]
+    #[error(
+        "an outcome of {bytes} bytes is larger than the limit of {limit}: keep large data elsewhere"
+    )]
     TooLarge {
         /// Its size.
         bytes: usize,
