@@ -239,7 +239,9 @@ impl<W: Workflow> RunHandle<W> {
         loop {
             match self.end_of(run, entry).await? {
                 Ok(End::Continued(continued)) => {
-                    run = lines::newest(&*self.shared()?, continued.next).await?;
+                    // Those in between may be deleted by now.
+                    let newest = lines::noted(&*self.shared()?, continued.first).await?;
+                    run = newest.map_or(continued.next, |newest| newest.run);
                     entry = None;
                 }
                 ended => return Ok(ended),

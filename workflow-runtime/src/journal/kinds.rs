@@ -322,9 +322,11 @@ pub struct RunCancelled {
 /// The workflow went on as a new run, which was created in the same write.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RunContinued {
+    /// The first run of the line.
+    pub first: RunId,
     /// The new run.
     pub next: RunId,
-    /// How many runs of its line came before it.
+    /// How many runs of the line came before the new one.
     pub ordinal: u64,
 }
 

@@ -259,7 +259,8 @@ fn read<T: serde::de::DeserializeOwned>(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::ids::StepId;
+    use crate::ids::{RunId, StepId};
+    use crate::journal::CarriedChild;
 
     #[test]
     fn a_record_of_a_newer_release_is_named_not_misread() {
@@ -268,6 +269,45 @@ mod tests {
         let error = Event::decode(&[200]).expect_err("unknown");
         assert!(error.to_string().contains("200"), "{error}");
         assert_eq!(Event::decode(&[]), Err(RecordError::Empty));
+    }
+
+    #[test]
+    fn the_fields_of_a_run_that_succeeds_another_are_frozen() {
+        let event = Event::RunSucceeds(RunSucceeds {
+            first: RunId::from_bytes([1; 16]),
+            ordinal: 300,
+            previous: RunId::from_bytes([2; 16]),
+            signals: vec![("go".into(), vec![Bytes::from_static(b"\x01\x02")])],
+            children: vec![CarriedChild {
+                call: StepId::from_bytes([3; 16]),
+                child: RunId::from_bytes([4; 16]),
+                detached: true,
+            }],
+            tokens: vec!["t".into()],
+        });
+        let (tag, fields) = event.encode_fields();
+        let hex: String = fields.iter().map(|byte| format!("{byte:02x}")).collect();
+        let id = |byte: &str| byte.repeat(16);
+        let wanted = [
+            &id("01"),
+            "fb2c01",
+            &id("02"),
+            "0102676f01020102",
+            "01",
+            &id("03"),
+            &id("04"),
+            "01",
+            "010174",
+        ];
+        assert_eq!((tag, hex), (25, wanted.concat()));
+        let event = Event::RunContinued(RunContinued {
+            first: RunId::from_bytes([1; 16]),
+            next: RunId::from_bytes([2; 16]),
+            ordinal: 3,
+        });
+        let (tag, fields) = event.encode_fields();
+        let hex: String = fields.iter().map(|byte| format!("{byte:02x}")).collect();
+        assert_eq!((tag, hex), (24, format!("{}{}03", id("01"), id("02"))));
     }
 
     #[test]

@@ -57,16 +57,22 @@ impl Driver {
         next.new
             .rest
             .push(Draft::of(&succeeds).seal(at, &mut next.chain));
-        self.end_continued(newest, next, notes);
+        let continued = RunContinued {
+            first,
+            next: newest.run,
+            ordinal: newest.ordinal,
+        };
+        self.end_continued(continued, next, notes);
         Next::Again
     }
 
     /// One append, whatever its size: half of it would be two runs, or none.
-    fn end_continued(&mut self, newest: Newest, next: Prepared, mut notes: Vec<NoteChange>) {
-        let continued = RunContinued {
-            next: newest.run,
-            ordinal: newest.ordinal,
-        };
+    fn end_continued(
+        &mut self,
+        continued: RunContinued,
+        next: Prepared,
+        mut notes: Vec<NoteChange>,
+    ) {
         let unmarked = self.marked.take();
         notes.extend(unmarked.as_ref().map(|unmarked| unmarked.removal()));
         let changes = Changes {
