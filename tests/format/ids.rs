@@ -192,11 +192,7 @@ async fn the_id_of_a_run_that_continues_another_never_changes() {
     run.result().await.expect("ends well");
     let line = engine.lineage(run.id()).await.expect("reads");
     let first = run.id();
-    let fields: [&[u8]; 3] = [
-        &1u16.to_le_bytes(),
-        first.as_bytes(),
-        &1u64.to_le_bytes(),
-    ];
+    let fields: [&[u8]; 3] = [&1u16.to_le_bytes(), first.as_bytes(), &1u64.to_le_bytes()];
     let derived = hash("workflow-runtime 2026-11 continued run id", &fields);
     assert_eq!(line.newest, RunId::from_bytes(derived));
     assert_eq!(line.newest.to_string(), "run_0sx8s7vh5abtrrg23923fnv2hv");
