@@ -1,5 +1,6 @@
 //! Lines through crashes at every write: each thing is done once, no signal is lost, none comes twice.
 
+use workflow_runtime::store::Store;
 use workflow_runtime::store::memory::{Fault, FaultPlan};
 use workflow_tests::survive;
 
@@ -80,6 +81,8 @@ async fn talk_through(plans: &[FaultPlan]) -> MemoryStore {
             heard = talk(&store, &ledger) => break heard,
         }
         store = store.reopen(Surviving::Synced);
+        let unfinished = store.unfinished().await.expect("reads").len();
+        assert!(unfinished <= 1, "half of a write was made: {plans:?}");
         store.set_faults(left.next().unwrap_or_default());
     };
     assert_eq!(heard, TEXTS, "{plans:?}");
