@@ -11,6 +11,7 @@ mod checkpoints;
 mod children;
 mod closing;
 mod concurrency;
+mod continuing;
 mod crash_everywhere;
 mod divergence;
 mod durable;

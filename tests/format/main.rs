@@ -9,6 +9,7 @@ mod closing;
 mod endless;
 mod ids;
 mod journal;
+mod line;
 mod listed;
 mod options;
 mod story;

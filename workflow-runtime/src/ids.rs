@@ -177,6 +177,15 @@ impl RunId {
         hash.field(call.as_bytes());
         Self(hash.finish())
     }
+
+    /// Derives the id of a run that continues others, from the first of them and how many came before it.
+    pub(crate) fn of_line(first: Self, ordinal: u64) -> Self {
+        let mut hash = Derivation::new(&LINE_CONTEXT);
+        hash.field(&DERIVATION_VERSION.to_le_bytes());
+        hash.field(first.as_bytes());
+        hash.field(&ordinal.to_le_bytes());
+        Self(hash.finish())
+    }
 }
 
 /// What tells calls of one name in one scope apart.
@@ -253,6 +262,8 @@ static STEP_CONTEXT: LazyLock<blake3::Hasher> =
     LazyLock::new(|| blake3::Hasher::new_derive_key("workflow-runtime 2026-11 step id"));
 static CHILD_CONTEXT: LazyLock<blake3::Hasher> =
     LazyLock::new(|| blake3::Hasher::new_derive_key("workflow-runtime 2026-11 child run id"));
+static LINE_CONTEXT: LazyLock<blake3::Hasher> =
+    LazyLock::new(|| blake3::Hasher::new_derive_key("workflow-runtime 2026-11 continued run id"));
 static EFFECT_CONTEXT: LazyLock<blake3::Hasher> =
     LazyLock::new(|| blake3::Hasher::new_derive_key("workflow-runtime 2026-11 effect id"));
 static SEEDED_CONTEXT: LazyLock<blake3::Hasher> =

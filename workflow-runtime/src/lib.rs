@@ -52,6 +52,7 @@
 //! - A **signal** is a named value that others send to a run; the run takes it with [`wait_for`]. A [`hook`] is
 //!   a token that leads to a run whose id the sender does not know.
 //! - A **child** is a run that belongs to a call in another run: a workflow that is awaited in a workflow.
+//! - A **line** is runs that [continue](continue_as_new) each other. What is done to one of them is done to the newest.
 //! - **Replay** is how a run is resumed: its code runs again from the top, and is given the recorded
 //!   outcomes in the recorded order instead of running steps. Code that asks for something else than
 //!   the journal holds is *parked* with a report, before anything is run.
@@ -91,10 +92,10 @@ mod logs;
 mod payload;
 
 pub use call::{
-    Abort, CheckpointTaken, ChildRun, CloseHook, Direct, Elapsed, Hook, Signals, Sleep, Step,
-    StepCall, TakeHook, Timeout, WaitFor, Workflow, WorkflowCall, abort, abort_keep, checkpoint,
-    deprecate_patch, hook, patched, publish, signals, sleep, sleep_until, start_child, timeout,
-    undo_with, wait_for,
+    Abort, CheckpointTaken, ChildRun, CloseHook, ContinueAsNew, Direct, Elapsed, Hook, Signals,
+    Sleep, Step, StepCall, TakeHook, Timeout, WaitFor, Workflow, WorkflowCall, abort, abort_keep,
+    checkpoint, continue_as_new, deprecate_patch, hook, patched, publish, signals, sleep,
+    sleep_until, start_child, timeout, undo_with, wait_for,
 };
 pub use context::{
     Scoped, StepMetadata, WorkflowMetadata, get_step_metadata, get_workflow_metadata, resource,
@@ -104,9 +105,9 @@ pub use determinism::{Random, now, random, uuid};
 pub use digest::Digest;
 pub use engine::{
     Cancel, CatchUp, Debounce, Debounced, Engine, EngineBuilder, EngineError, Fork, ForkPoint,
-    Overlap, ParseCursorError, Paused, Queue, QueueDescription, QueueHandle, Retention, RunCursor,
-    RunError, RunHandle, RunStatus, Runs, RunsPage, Schedule, ScheduleDescription, ScheduleHandle,
-    SendSignal, Sent, Shutdown, Start, Terminate, Verification, Warning, Watch,
+    Lineage, Overlap, ParseCursorError, Paused, Queue, QueueDescription, QueueHandle, Retention,
+    RunCursor, RunError, RunHandle, RunStatus, Runs, RunsPage, Schedule, ScheduleDescription,
+    ScheduleHandle, SendSignal, Sent, Shutdown, Start, Terminate, Verification, Warning, Watch,
 };
 pub use error::{Error, Interrupted, Result, ResultExt};
 pub use ids::{ParseIdError, RunId, StepId};

@@ -5,6 +5,7 @@
 
 mod family;
 mod later;
+mod lines;
 mod passes;
 mod space;
 mod talking;

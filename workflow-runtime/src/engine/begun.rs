@@ -18,7 +18,7 @@ use crate::clock::Timestamp;
 use crate::context::WorkflowMetadata;
 use crate::id_map::IdMap;
 use crate::ids::{DERIVATION_VERSION, RunId, StepId};
-use crate::journal::{AuditKey, Chain, Checkpoint, Reader, RunStarted};
+use crate::journal::{AuditKey, Chain, Checkpoint, Reader, RunStarted, RunSucceeds};
 use crate::replay::{Delivery, History, Known, Past};
 use crate::store::{Durability, Epoch, Mail, ParkReason};
 
@@ -69,6 +69,10 @@ pub(super) struct Begun {
     mail: Vec<Mail>,
     past: Past,
     checkpoint: Option<Box<(Checkpoint, u64)>>,
+    /// What the run that this one continues has left it.
+    succeeds: Option<Box<RunSucceeds>>,
+    /// The first run of the line that it continues, and how many came before it.
+    line: Option<(RunId, u64)>,
     next_letter: u64,
     last_time: Timestamp,
     phase: Phase,
@@ -93,6 +97,8 @@ impl Begun {
             mail: Vec::new(),
             past: Past::default(),
             checkpoint: None,
+            succeeds: None,
+            line: None,
             next_letter: 0,
             last_time: created_at,
             phase: Phase::Live,
@@ -120,10 +126,18 @@ impl Begun {
             next_letter,
             past: history.past,
             checkpoint: history.checkpoint,
+            succeeds: history.succeeds,
+            line: None,
             last_time: history.last_time,
             phase: Phase::Replaying,
             crash,
         }
+    }
+
+    /// The run continues a line.
+    pub(super) fn in_line(mut self, line: Option<(RunId, u64)>) -> Self {
+        self.line = line;
+        self
     }
 
     pub(super) fn into_driver(
@@ -203,9 +217,16 @@ impl Begun {
                 mail: self.mail,
                 next_letter: self.next_letter,
                 parent: started.parent,
+                generation: started.generation,
                 crash: self.crash,
             },
         );
+        if let Some((first, ordinal)) = self.line {
+            core.join_line(first, ordinal);
+        }
+        if let Some(left) = &self.succeeds {
+            core.succeed(left);
+        }
         if let Some((checkpoint, seq)) = self.checkpoint.as_deref() {
             core.carried(checkpoint);
             driver.enter_pass(checkpoint, *seq)?;

@@ -21,6 +21,7 @@ use bytes::Bytes;
 use self::outside::Outside;
 use super::Services;
 use super::obstacle::Obstacle;
+use super::prepared::EncodedCall;
 use super::signal::{CallWaker, RunSignal, wake_by_engine};
 use crate::clock::Timestamp;
 use crate::context::WorkflowMetadata;
@@ -104,6 +105,8 @@ pub(crate) enum Trouble {
     Abort(RunAborted),
     /// The workflow begins anew with these arguments.
     Checkpoint(Bytes),
+    /// The workflow goes on as a new run.
+    Continue(EncodedCall),
 }
 
 struct Waiting {

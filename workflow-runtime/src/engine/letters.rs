@@ -9,6 +9,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 
+use super::lines::{self, Line};
 use super::writer::News;
 use super::{EngineError, Shared, notes, task, tokens, waking};
 use crate::ids::RunId;
@@ -135,9 +136,10 @@ impl Parcel<'_> {
         };
         let payload = self.payload.clone().map_err(unfit)?;
         let shared = self.shared;
+        let line = Line::of(shared, run).await?; // it may be of another namespace
         // Whoever waits for it in memory says what it must be: better told to the sender than to it.
         let check = shared
-            .entry(run)
+            .entry(line.newest)
             .and_then(|entry| entry.core())
             .and_then(|core| core.signal_check(name));
         if let Some(check) = check {
@@ -147,7 +149,7 @@ impl Parcel<'_> {
         let guarded = guard.is_some();
         commit.guards.extend(guard);
         if let Some(key) = &self.key {
-            let note = notes::signal_key(run, name, key.as_str());
+            let note = notes::signal_key(line.first, name, key.as_str());
             commit.guards.push(Guard {
                 key: note.clone(),
                 expected: None,
@@ -163,7 +165,7 @@ impl Parcel<'_> {
             sent_at: shared.services.clock.now(),
             payload,
         });
-        match post(shared, run, commit, &event).await? {
+        match post(shared, line.newest, commit, &event).await? {
             Posted::Done => Ok(Some(Sent::Accepted)),
             Posted::Refused { guard: 0 } if guarded => Ok(None),
             Posted::Refused { .. } => Ok(Some(Sent::Duplicate)),
@@ -215,7 +217,8 @@ impl IntoFuture for Cancel {
                 reason: self.reason,
                 sent_at: shared.services.clock.now(),
             });
-            post(&shared, self.run, Commit::default(), &event).await?;
+            let run = lines::newest(&shared, self.run).await?; // it may be of another namespace
+            post(&shared, run, Commit::default(), &event).await?;
             Ok(())
         })
     }
@@ -240,14 +243,13 @@ enum Posted {
     },
 }
 
-/// Puts a letter into a run's mailbox and tells the run.
+/// Puts a letter into the mailbox of the newest run of a line and tells that run.
 async fn post(
     shared: &Arc<Shared>,
     run: RunId,
     mut commit: Commit,
     event: &Event,
 ) -> Result<Posted, EngineError> {
-    super::handle::status(shared, run).await?; // it may be of another namespace
     commit.changes.post.push(Letter {
         to: run,
         body: event.to_letter(),

@@ -11,6 +11,7 @@ use serde::{Deserialize, Serialize};
 use super::{EngineError, Services};
 use crate::call::args::{NamedWorkflowArgs, OrderedWorkflowArgs, WorkflowArgsSeed};
 use crate::call::{Workflow, WorkflowDefinition};
+use crate::clock::Timestamp;
 use crate::digest::{Digest, InputDigest, digest};
 use crate::ids::{DERIVATION_VERSION, RunId};
 use crate::journal::{Chain, Draft, Event, Parent, RunStarted};
@@ -96,6 +97,21 @@ impl Naming {
         }
     }
 
+    /// A run that continues another one of its line.
+    pub(super) fn continued(
+        run: RunId,
+        key: Option<&str>,
+        generation: u64,
+        parent: Option<Parent>,
+    ) -> Self {
+        Self {
+            run,
+            key: key.map(Into::into),
+            generation,
+            parent,
+        }
+    }
+
     /// A run without a key.
     pub(super) fn unkeyed(run: RunId) -> Self {
         Self {
@@ -133,7 +149,17 @@ impl Prepared {
         naming: Naming,
         state: RunState,
     ) -> Self {
-        let created_at = services.clock.now();
+        Self::at(services.clock.now(), services, call, naming, state)
+    }
+
+    /// Makes a run's header and first record, as of a time.
+    pub(super) fn at(
+        created_at: Timestamp,
+        services: &Services,
+        call: &EncodedCall,
+        naming: Naming,
+        state: RunState,
+    ) -> Self {
         let Naming {
             run,
             key,

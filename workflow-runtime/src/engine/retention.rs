@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::generations::Generation;
-use super::{Engine, EngineError, Shared};
+use super::{Engine, EngineError, Shared, lines};
 use crate::clock::Timestamp;
 use crate::ids::RunId;
 use crate::store::{
@@ -148,7 +148,7 @@ async fn sweep(shared: &Shared) -> Result<u64, EngineError> {
         let last = page.last().map(RunHeader::position);
         let mut expired = Vec::new();
         for header in page {
-            if shared.retentions.is_over(&header, now) && !is_needed(shared, &header).await? {
+            if shared.retentions.is_over(&header, now) && !is_needed(shared, &header, now).await? {
                 expired.push(header);
             }
         }
@@ -166,24 +166,33 @@ async fn sweep(shared: &Shared) -> Result<u64, EngineError> {
     }
 }
 
-/// Says whether another run may still ask for this one: a parent for its child, or whoever looks a key up for
-/// the first run of a line that went on.
-async fn is_needed(shared: &Shared, header: &RunHeader) -> Result<bool, EngineError> {
-    if let Some(Origin::Child(parent)) = header.origin
+/// Says whether another run may still ask for this one. A parent asks for its child, and if that went on as a new
+/// run, for the last one of its line. Of a line the first run is kept until the time of the last is over: it has
+/// the key and what belongs to the line. Those in between go when their own time is over, so that a line without an
+/// end does not grow without one.
+async fn is_needed(
+    shared: &Shared,
+    header: &RunHeader,
+    now: Timestamp,
+) -> Result<bool, EngineError> {
+    let origin = match header.origin {
+        Some(Origin::Continued(first)) if !header.went_on() => {
+            let first = shared.store.header(first).await?;
+            first.and_then(|first| first.origin)
+        }
+        origin => origin,
+    };
+    if let Some(Origin::Child(parent)) = origin
         && goes_on(shared, parent).await?
     {
         return Ok(true);
     }
-    let went_on = matches!(&header.state, RunState::Ended(end) if end.kind == EndKind::Continued);
-    if !went_on {
+    let is_first = header.first_of_line() == header.run;
+    if !header.went_on() || !is_first {
         return Ok(false);
     }
-    let came_from_it = RunQuery {
-        origin: Some(header.run),
-        limit: 1,
-        ..RunQuery::default()
-    };
-    Ok(!shared.store.list(came_from_it).await?.is_empty())
+    let last = lines::newest_header(shared, header.run).await?;
+    Ok(last.is_some_and(|last| !shared.retentions.is_over(&last, now)))
 }
 
 async fn goes_on(shared: &Shared, run: RunId) -> Result<bool, EngineError> {

@@ -10,7 +10,7 @@ use super::begun::Begun;
 use super::driver::AfterCrash;
 use super::progress::Progress;
 use super::task::take_up;
-use super::{Engine, EngineError, RunEntry, Shared, handle};
+use super::{Engine, EngineError, RunEntry, Shared, handle, lines};
 use crate::ids::RunId;
 use crate::journal::{Chain, Draft, Event, JournalError, Outcome, Reader, Record, RunReopened};
 use crate::replay::History;
@@ -24,6 +24,8 @@ impl Engine {
     /// do without: a failure that the code handled and went on from stays, because recorded steps
     /// behind it depend on it. A run that failed without a failed step (the workflow returned an error
     /// of its own) is replayed as a whole and goes another way only if its code was changed.
+    ///
+    /// Of a line of runs that continue each other it is the newest that is tried again.
     ///
     /// When it resolves, the retry is durable; the run goes on in the background.
     ///
@@ -53,6 +55,7 @@ pub(super) async fn retry(shared: &Arc<Shared>, run: RunId) -> Result<(), Engine
         if shared.is_closing() {
             return Err(EngineError::Stopped("it is shutting down".into()));
         }
+        let run = lines::newest(shared, run).await?;
         let header = handle::header(shared, run).await?;
         refuse_unless_failed(run, &header.state)?;
         // It may have failed just now and be on its way out of memory.

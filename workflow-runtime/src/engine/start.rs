@@ -9,7 +9,7 @@ use super::prepared::{EncodedCall, Naming, Prepared};
 use super::progress::Progress;
 use super::queues::{Debounce, Placing, enqueue};
 use super::task::Created;
-use super::{EngineError, RunEntry, RunHandle, Shared, task};
+use super::{EngineError, RunEntry, RunHandle, Shared, lines, task};
 use crate::call::{Workflow, WorkflowCall};
 use crate::ids::RunId;
 use crate::key::Key;
@@ -36,7 +36,8 @@ impl<W: Workflow> Start<W> {
     }
 
     /// Names the run by a business key: the same key with the same input gives the same run, at
-    /// any concurrency and across restarts; with another input it is refused.
+    /// any concurrency and across restarts; with another input it is refused. If the run went on as a new one,
+    /// that is the newest of its line, and the input is still that of the first.
     pub fn key(mut self, key: impl Into<Key>) -> Self {
         self.key = Some(key.into());
         self
@@ -105,8 +106,10 @@ impl<W: Workflow> Start<W> {
             Begun::Found(existing) => existing,
         };
         let run = existing.run;
+        // The key names the first run of a line, whose input it is; what goes on is the newest.
         if existing.input_digest == call.input_digest {
-            return Ok(RunHandle::new(shared, run, shared.entry(run)));
+            let newest = lines::newest_of(shared, &existing).await?;
+            return Ok(RunHandle::new(shared, newest, shared.entry(newest)));
         }
         Err(EngineError::Conflict {
             key: existing.key.unwrap_or_default().into(),

@@ -14,8 +14,9 @@ use super::driver::{AfterCrash, Exit};
 use super::poison;
 use super::prepared::Prepared;
 use super::progress::Progress;
-use super::{EngineError, RunEntry, Shared, generations, notes, waking};
+use super::{EngineError, RunEntry, Shared, generations, handle, lines, notes, waking};
 use crate::ids::RunId;
+use crate::journal::End;
 use crate::store::{
     BoxFuture, Claim, Creation, Epoch, Guard, ParkReason, Parking, RunHeader, RunState, StoreError,
 };
@@ -127,12 +128,8 @@ pub(super) async fn resume_all(shared: &Arc<Shared>) -> Result<(), EngineError> 
 /// Takes a parked run up again.
 pub(super) async fn resume(shared: &Arc<Shared>, run: RunId) -> Result<(), EngineError> {
     loop {
-        let header = shared
-            .store
-            .header(run)
-            .await?
-            .filter(|header| *header.namespace == *shared.services.namespace)
-            .ok_or(EngineError::UnknownRun(run))?;
+        let run = lines::newest(shared, run).await?;
+        let header = handle::header(shared, run).await?;
         let in_memory = match header.state {
             RunState::Ended(_) => return Err(EngineError::Ended(run)),
             RunState::Active | RunState::Asleep { .. } | RunState::Parked(_) => {
@@ -279,7 +276,15 @@ impl Drop for Filing {
             }
             Some(progress) => {
                 let only_looked = matches!(progress, Progress::NotCreated);
+                let next = match &progress {
+                    Progress::Ended(End::Continued(continued)) => Some(continued.next),
+                    _ => None,
+                };
                 self.shared.leave(self.run, &self.entry, progress);
+                // A letter that came for this run while it ended is the next one's, which may not know.
+                if let Some(next) = next {
+                    waking::mail_arrived(&self.shared, next);
+                }
                 // What came for it meanwhile is for the run that was there before.
                 if only_looked && self.entry.mail.swap(false, Ordering::AcqRel) {
                     waking::mail_arrived(&self.shared, self.run);
@@ -324,15 +329,18 @@ async fn claim(
         Some(poison) => Err(poison),
         None => read_history(run, key.clone(), &claim.frames, from),
     };
-    match read {
-        Ok((history, chain)) => {
+    let line = lines::place_of(&shared, &claim.header)
+        .await
+        .map_err(stopped)?;
+    match read.and_then(|read| Ok((read, line?))) {
+        Ok(((history, chain), line)) => {
             let mail = (claim.mail, claim.next_letter);
             let crash = AfterCrash {
                 after_crash,
                 marked,
             };
             let begun = Begun::again(history, claim.epoch, chain, mail, crash);
-            Ok(Box::new(begun))
+            Ok(Box::new(begun.in_line(line)))
         }
         Err(obstacle) => {
             let parking = obstacle.into_parking(&shared.services);

@@ -319,6 +319,34 @@ pub struct RunCancelled {
     pub terminated: bool,
 }
 
+/// The workflow went on as a new run, which was created in the same write.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RunContinued {
+    /// The first run of the line.
+    pub first: RunId,
+    /// The new run.
+    pub next: RunId,
+    /// How many runs of the line came before the new one.
+    pub ordinal: u64,
+}
+
+/// The run goes on where another one of its line left off: the second record of its journal.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RunSucceeds {
+    /// The first run of the line.
+    pub first: RunId,
+    /// How many runs of the line came before this one. Part of its id.
+    pub ordinal: u64,
+    /// The run that it continues.
+    pub previous: RunId,
+    /// Signals that were received and not taken, by name.
+    pub signals: Vec<(Box<str>, Vec<Bytes>)>,
+    /// Children that have not ended.
+    pub children: Vec<CarriedChild>,
+    /// Tokens that the run holds.
+    pub tokens: Vec<Box<str>>,
+}
+
 /// How a run ended.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum End {
@@ -330,6 +358,8 @@ pub enum End {
     Aborted(RunAborted),
     /// It was cancelled or terminated.
     Cancelled(RunCancelled),
+    /// It went on as a new run. Nobody is told of this end: the line has not ended.
+    Continued(RunContinued),
 }
 
 impl End {
@@ -340,6 +370,7 @@ impl End {
             Self::Failed(failure) => Event::RunFailed(RunFailed { failure }),
             Self::Aborted(aborted) => Event::RunAborted(aborted),
             Self::Cancelled(cancelled) => Event::RunCancelled(cancelled),
+            Self::Continued(continued) => Event::RunContinued(continued),
         }
     }
 
@@ -350,6 +381,7 @@ impl End {
             Event::RunFailed(failed) => Some(Self::Failed(failed.failure)),
             Event::RunAborted(aborted) => Some(Self::Aborted(aborted)),
             Event::RunCancelled(cancelled) => Some(Self::Cancelled(cancelled)),
+            Event::RunContinued(continued) => Some(Self::Continued(continued)),
             _ => None,
         }
     }

@@ -100,6 +100,7 @@ impl fmt::Display for Event {
                     End::Failed(_) => "failed",
                     End::Aborted(_) => "aborted",
                     End::Cancelled(_) => "was cancelled",
+                    End::Continued(_) => "went on",
                 };
                 write!(f, "⑃ {:<16} {} {how}", "child", child.child)
             }
@@ -132,6 +133,11 @@ impl fmt::Display for Event {
             }
             Self::PatchMarker(patch) => write!(f, "◆ {:<16} {:?}", "took patch", patch.name),
             Self::RunForked(fork) => write!(f, "⑂ {:<16} {}", "forked from", fork.origin),
+            Self::RunSucceeds(line) => write!(
+                f,
+                "↪ {:<16} {}  number {} of the line of {}",
+                "continues", line.previous, line.ordinal, line.first
+            ),
             Self::RunCompleted(_) => write!(f, "■ completed"),
             Self::RunFailed(_) => write!(f, "■ failed"),
             Self::RunAborted(aborted) => write!(f, "■ aborted: {}", aborted.reason),
@@ -139,6 +145,7 @@ impl fmt::Display for Event {
                 write!(f, "■ terminated: {}", cancelled.reason)
             }
             Self::RunCancelled(cancelled) => write!(f, "■ cancelled: {}", cancelled.reason),
+            Self::RunContinued(continued) => write!(f, "■ continued as {}", continued.next),
         }
     }
 }

@@ -18,7 +18,7 @@ use crate::id_map::{IdMap, IdSet};
 use crate::ids::{CallKind, RunId, StepId};
 use crate::journal::{
     CancelRequested, Checkpoint, ChildFinished, ChildStarted, Closing, End, Event, Record,
-    RunStarted, SignalReceived, StepCompleted, StepIntent,
+    RunStarted, RunSucceeds, SignalReceived, StepCompleted, StepIntent,
 };
 
 pub use fresh::{FreshFor, OnStale};
@@ -37,6 +37,8 @@ pub(crate) struct History {
     pub(crate) past: Past,
     /// Where the workflow began anew, if it did: nothing before that is in here.
     pub(crate) checkpoint: Option<Box<(Checkpoint, u64)>>,
+    /// What it was left by the run that it continues, if it continues one and no checkpoint came since.
+    pub(crate) succeeds: Option<Box<RunSucceeds>>,
     pub(crate) last_time: Timestamp,
     pub(crate) end: Option<End>,
 }
@@ -141,6 +143,7 @@ impl History {
             intents: IdMap::default(),
             past: Past::default(),
             checkpoint: None,
+            succeeds: None,
             last_time: time,
             end: None,
         };
@@ -223,11 +226,16 @@ impl History {
                 self.past_of(fork.origin);
                 return;
             }
+            Event::RunSucceeds(succeeds) => {
+                self.succeeds = Some(Box::new(succeeds));
+                return;
+            }
             Event::RunStarted(_) => return,
             Event::RunCompleted(_)
             | Event::RunFailed(_)
             | Event::RunAborted(_)
-            | Event::RunCancelled(_) => {
+            | Event::RunCancelled(_)
+            | Event::RunContinued(_) => {
                 self.end = End::of(event);
                 return;
             }
@@ -256,6 +264,12 @@ impl History {
         let shared = shared.collect();
         let last = self.deliveries.back().map(|delivery| delivery.seq);
         self.past.fork(origin, shared, last);
+        if let Some(succeeds) = &mut self.succeeds {
+            // What belongs to the line stays with it: the fork neither cancels its children nor holds its tokens.
+            succeeds.tokens.clear();
+            let children = succeeds.children.iter_mut();
+            children.for_each(|child| child.detached = true);
+        }
     }
 
     /// Forgets what came before a checkpoint, but for what it carries over.
@@ -268,6 +282,7 @@ impl History {
             self.past.decide_patch(name.clone(), *taken);
         }
         self.checkpoint = Some(Box::new((checkpoint, seq)));
+        self.succeeds = None;
     }
 
     /// Takes records out that no longer count. Attempts at what they were the outcomes of begin anew.

@@ -23,6 +23,9 @@
 //! - **Letters are kept until taken.** They are numbered from 0 per run, without gaps and in the order in
 //!   which they were acknowledged. Only the run's owner takes them, in the append that puts them into
 //!   the journal ([`Append::taken`]).
+//! - **Letters follow a line.** With the end of a run that [went on](EndKind::Continued) as a new one, the letters
+//!   that wait for it go to the newest run of its line, in their order, and so does every later letter to it: the
+//!   one that the note [`Newest`] of the line's first run names.
 //! - **Sleeping costs no memory.** A run that was [released](Store::put_to_sleep) is found by its id, by
 //!   [`Store::asleep`] and in listings, and takes letters; nothing else of it is held in memory.
 //!
@@ -30,6 +33,7 @@
 
 pub mod conformance;
 mod error;
+mod lines;
 pub mod memory;
 mod notes;
 mod runs;
@@ -45,6 +49,7 @@ use crate::clock::Timestamp;
 use crate::ids::RunId;
 
 pub use error::{StoreError, StoreResult};
+pub use lines::Newest;
 pub use notes::{Guard, NoteChange, NoteKey};
 pub use runs::{
     Durability, EndKind, Epoch, Origin, ParkReason, Parking, RunEnd, RunHeader, RunOrder,

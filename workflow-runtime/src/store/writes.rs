@@ -41,12 +41,14 @@ pub struct Append {
     pub first_seq: u64,
     /// The frames, in order. May be empty: then it makes durable what stands before it, and its changes.
     pub frames: Vec<Bytes>,
-    /// How the run ends with the last frame, if it does. Letters that wait for it are dropped then.
+    /// How the run ends with the last frame, if it does. Letters that wait for it are dropped then, unless it
+    /// goes on as a new run: these get them (see [`Newest`](super::Newest)).
     pub end: Option<RunEnd>,
     /// Letters below this number are in the journal now: they are taken. 0 takes none.
     pub taken: u64,
     /// What changes elsewhere in the same write. Nothing in here can refuse the append: a run whose id
-    /// is taken is left as it is, a letter to a run that has ended or is not there is dropped.
+    /// is taken is left as it is, a letter to a run that has ended or is not there is dropped. A letter to a
+    /// run that went on as a new one is one to the newest of its line.
     pub changes: Option<Box<Changes>>,
     /// How durable the acknowledgement is.
     pub durability: Durability,

@@ -1,9 +1,10 @@
-//! What a run carries over a checkpoint, and what it leaves behind.
+//! What a run carries over a checkpoint or into a new run, and what it leaves behind.
 
 use bytes::Bytes;
 
 use super::RunCore;
-use crate::journal::Checkpoint;
+use crate::ids::RunId;
+use crate::journal::{Checkpoint, RunSucceeds};
 use crate::store::{NoteChange, NoteKey};
 
 impl RunCore {
@@ -71,5 +72,31 @@ impl RunCore {
         let mut state = self.state();
         state.now = checkpoint.now;
         state.outside().take_carried(checkpoint);
+    }
+
+    /// The first run of the line that this run is part of, and how many came before it.
+    pub(crate) fn line(&self) -> (RunId, u64) {
+        let line = self.state().outside.as_ref().and_then(|one| one.line);
+        line.unwrap_or((self.run(), 0))
+    }
+
+    /// The run continues a line.
+    pub(crate) fn join_line(&self, first: RunId, ordinal: u64) {
+        self.state().outside().line = Some((first, ordinal));
+    }
+
+    /// Takes up what the run that this one continues has left it.
+    pub(crate) fn succeed(&self, left: &RunSucceeds) {
+        let mut state = self.state();
+        let carried = Checkpoint {
+            pass: 0,
+            input: Bytes::new(),
+            now: state.now,
+            signals: left.signals.clone(),
+            patches: Vec::new(),
+            children: left.children.clone(),
+            tokens: left.tokens.clone(),
+        };
+        state.outside().take_carried(&carried);
     }
 }

@@ -106,7 +106,7 @@ impl Driver {
             Some(End::Failed(_)) => true,
             Some(End::Aborted(aborted)) => !aborted.kept,
             Some(End::Cancelled(cancelled)) => !cancelled.terminated,
-            Some(End::Completed(_)) | None => false,
+            Some(End::Completed(_) | End::Continued(_)) | None => false,
         };
         undoes && self.ending.is_none() && self.core.has_undo()
     }

@@ -7,6 +7,7 @@
 //! fits (that is `replay`) and never runs a body itself (calls do, while they are polled).
 
 mod closing;
+mod continuing;
 mod ending;
 mod mail;
 mod passes;
@@ -27,10 +28,9 @@ use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
-use bytes::Bytes;
-
 use self::closing::{Ending, WindingDown};
 use self::mail::Mailbox;
+use self::passes::NextPass;
 use self::permit::Permit;
 use self::resting::Resting;
 use self::stale::Staleness;
@@ -93,6 +93,8 @@ pub(crate) struct Inherited {
     pub(crate) next_letter: u64,
     /// The call that the run is the child of.
     pub(crate) parent: Option<Parent>,
+    /// The generation of the key that the run has.
+    pub(crate) generation: u64,
     /// What an unclean stop means for it.
     pub(crate) crash: AfterCrash,
 }
@@ -129,13 +131,15 @@ pub(crate) struct Driver {
     mailbox: Mailbox,
     /// The call that this run is the child of.
     parent: Option<Box<Parent>>,
+    /// The generation of the key that this run has.
+    generation: u64,
     /// Room for the records of one append.
     drafts: Vec<Draft>,
     end: Option<End>,
     winding_down: Option<Box<WindingDown>>,
     ending: Option<Box<Ending>>,
-    /// The arguments with which the workflow begins anew.
-    next_pass: Option<Box<Bytes>>,
+    /// What comes after the workflow as it is: it begins anew, or goes on as a new run.
+    next_pass: Option<Box<NextPass>>,
     /// How often it began anew, and the record since which this pass goes on.
     pass: (u64, u64),
     resting: Resting,
@@ -178,6 +182,7 @@ impl Driver {
             mail,
             next_letter,
             parent,
+            generation,
             crash,
         } = inherited;
         let root = Scope::root(core.clone());
@@ -212,6 +217,7 @@ impl Driver {
             durable: VecDeque::new(),
             mailbox: Mailbox::new(mail, next_letter),
             parent: parent.map(Box::new),
+            generation,
             drafts: Vec::new(),
             end: None,
             winding_down: None,

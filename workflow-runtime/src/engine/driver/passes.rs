@@ -6,10 +6,13 @@
 
 use std::sync::Arc;
 
+use bytes::Bytes;
+
 use super::{Driver, Next, Stage};
 use crate::context::Scope;
 use crate::engine::notes;
 use crate::engine::obstacle::Obstacle;
+use crate::engine::prepared::EncodedCall;
 use crate::engine::warnings::Warning;
 use crate::journal::{Checkpoint, Event};
 use crate::replay::Recorded;
@@ -17,6 +20,14 @@ use crate::store::ParkReason;
 
 /// How many records a pass may have before somebody is told of checkpoints.
 const LONG_PASS: u64 = 10_000;
+
+/// What comes after the workflow as it is.
+pub(super) enum NextPass {
+    /// It begins anew with these arguments.
+    Again(Bytes),
+    /// A new run goes on.
+    NewRun(EncodedCall),
+}
 
 impl Driver {
     /// Begins the pass that a checkpoint asks for, once nothing of the old one is left.
@@ -57,11 +68,13 @@ impl Driver {
     }
 
     fn change_pass(&mut self) -> Next {
-        let Some(input) = self.next_pass.take() else {
-            return Next::Again;
+        let input = match self.next_pass.take().map(|next| *next) {
+            Some(NextPass::Again(input)) => input,
+            Some(NextPass::NewRun(call)) => return self.continue_as_new(&call),
+            None => return Next::Again,
         };
         let number = self.pass.0 + 1;
-        let checkpoint = self.core.begin_anew(number, *input);
+        let checkpoint = self.core.begin_anew(number, input);
         let seq = self.writer.chain.next_seq();
         self.core
             .keep_checkpoint(notes::checkpoint(self.core.run()), notes::encode(&seq));

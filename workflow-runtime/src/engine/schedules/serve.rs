@@ -17,7 +17,7 @@ use crate::clock::Timestamp;
 use crate::engine::notes::{self, Space};
 use crate::engine::prepared::{Naming, Prepared};
 use crate::engine::warnings::Warning;
-use crate::engine::{Cancel, EngineError, Shared, generations, waking};
+use crate::engine::{Cancel, EngineError, Shared, generations, lines, waking};
 use crate::ids::RunId;
 use crate::store::{Changes, Commit, Committed, Guard, NoteChange, NoteKey, Refusal, RunState};
 
@@ -343,13 +343,12 @@ impl Serving<'_> {
         }
     }
 
-    /// Says whether a run has not ended.
+    /// Says whether a run, or one that continues it, has not ended.
     async fn goes_on(&self, run: Option<RunId>) -> Result<bool, EngineError> {
         let Some(run) = run else {
             return Ok(false);
         };
-        let header = self.shared.store.header(run).await?;
-        Ok(header.is_some_and(|header| !matches!(header.state, RunState::Ended(_))))
+        Ok(lines::goes_on(self.shared, run).await?)
     }
 
     /// Reports once why the schedule is not served.
