@@ -8,7 +8,7 @@ use workflow_runtime::journal::Event;
 use workflow_runtime::store::memory::{Fault, FaultPlan, MemoryStore, Surviving};
 use workflow_runtime::{
     Engine, EngineBuilder, EngineError, Result, RunError, checkpoint, now, patched, random, sleep,
-    start_child, step, wait_for, workflow,
+    start_child, step, undo_with, wait_for, workflow,
 };
 use workflow_tests::{Ledger, survive};
 
@@ -72,15 +72,9 @@ async fn starting(pass: u32) -> Result<u32> {
     }
 }
 
-#[step(undo = forget)]
+#[step]
 async fn remember(what: String) -> Result<()> {
     let _ = what;
-    Ok(())
-}
-
-#[step]
-async fn forget(what: String, done: Option<()>) -> Result<()> {
-    let _ = (what, done);
     Ok(())
 }
 
@@ -94,7 +88,7 @@ async fn hasty(how: u32) -> Result<()> {
             join!(act("slow".into()), anew).0.map(drop)
         }
         1 => {
-            remember("this".into()).await?;
+            undo_with(remember("this".into()));
             checkpoint(&1_u32).await
         }
         _ => checkpoint(&"not a number").await,
@@ -214,7 +208,11 @@ async fn a_child_of_an_earlier_pass_ends_without_harm() {
 async fn a_checkpoint_that_would_lose_something_fails_the_run_and_says_what() {
     let ledger = Ledger::shared();
     let engine = engine(&ledger).open_in_memory().await.expect("opens");
-    for (how, words) in [(0, "`act` at"), (1, "steps to undo"), (2, "")] {
+    for (how, words) in [
+        (0, "`act` at"),
+        (1, "`remember` is kept with `undo_with`"),
+        (2, ""),
+    ] {
         let run = engine.start(hasty(how)).await.expect("starts");
         let error = run.result().await.expect_err("cannot go on");
         match how {

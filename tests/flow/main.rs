@@ -47,6 +47,7 @@ mod stopping;
 mod talking_programs;
 mod timers;
 mod tolerant;
+mod undo_passes;
 mod undoing;
 mod unfit;
 mod unpolled;

@@ -19,7 +19,7 @@ use crate::context::WorkflowMetadata;
 use crate::id_map::IdMap;
 use crate::ids::{DERIVATION_VERSION, RunId, StepId};
 use crate::journal::{AuditKey, Chain, Checkpoint, Reader, RunStarted};
-use crate::replay::{Delivery, History, Known, Past};
+use crate::replay::{Delivery, History, Known, Owed, Past};
 use crate::store::{Durability, Epoch, Mail, ParkReason};
 
 /// Reads a journal as history, or says why the run has to be parked.
@@ -69,6 +69,7 @@ pub(super) struct Begun {
     mail: Vec<Mail>,
     past: Past,
     checkpoint: Option<Box<(Checkpoint, u64)>>,
+    owed: Option<Owed>,
     next_letter: u64,
     last_time: Timestamp,
     phase: Phase,
@@ -93,6 +94,7 @@ impl Begun {
             mail: Vec::new(),
             past: Past::default(),
             checkpoint: None,
+            owed: None,
             next_letter: 0,
             last_time: created_at,
             phase: Phase::Live,
@@ -120,6 +122,7 @@ impl Begun {
             next_letter,
             past: history.past,
             checkpoint: history.checkpoint,
+            owed: history.owed,
             last_time: history.last_time,
             phase: Phase::Replaying,
             crash,
@@ -206,7 +209,7 @@ impl Begun {
             },
         );
         if let Some((checkpoint, seq)) = self.checkpoint.as_deref() {
-            core.carried(checkpoint);
+            core.carried(checkpoint, self.owed);
             driver.enter_pass(checkpoint, *seq)?;
         }
         Ok(driver)

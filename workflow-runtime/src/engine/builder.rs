@@ -15,11 +15,12 @@ use super::resources::Resources;
 use super::retention::{Retention, Retentions};
 use super::sleepers::{self, Sleepers};
 use super::timers::Timers;
+use super::undo_steps::UndoSteps;
 use super::warnings::Warnings;
 use super::{
     Config, Engine, EngineError, Owner, Queue, Services, Shared, queues, retention, schedules, task,
 };
-use crate::call::Workflow;
+use crate::call::{Step, Workflow};
 use crate::journal::AuditKey;
 use crate::payload::{DEFAULT_LIMIT, PayloadCodec, Payloads};
 use crate::store::memory::MemoryStore;
@@ -50,6 +51,7 @@ const CLAIMS_AT_ONCE: usize = 64;
 /// Configures an engine; see [`Engine::builder`].
 pub struct EngineBuilder {
     registry: Registry,
+    undo_steps: UndoSteps,
     problems: Vec<String>,
     resources: Resources,
     namespace: Arc<str>,
@@ -66,6 +68,7 @@ impl Default for EngineBuilder {
     fn default() -> Self {
         Self {
             registry: Registry::default(),
+            undo_steps: UndoSteps::default(),
             problems: Vec::new(),
             resources: Resources::default(),
             namespace: DEFAULT_NAMESPACE.into(),
@@ -92,6 +95,18 @@ impl EngineBuilder {
     #[must_use]
     pub fn register<W: Workflow>(mut self) -> Self {
         self.problems.extend(self.registry.add::<W>().err());
+        self
+    }
+
+    /// Registers a step with an `undo`, so that runs find it by name when they have to undo what they did
+    /// before a checkpoint.
+    ///
+    /// Rarely needed: a step that was called since the engine was opened is known, and others are found by replaying
+    /// the pass that called them. It is the way out where the code of that pass is gone, or where two steps have
+    /// one name.
+    #[must_use]
+    pub fn register_step<S: Step>(mut self) -> Self {
+        self.problems.extend(self.undo_steps.register::<S>().err());
         self
     }
 
@@ -282,6 +297,7 @@ impl EngineBuilder {
             recovery: Recovery::begin(),
             active: Arc::new(Semaphore::new(self.max_active.min(Semaphore::MAX_PERMITS))),
             registry: self.registry,
+            undo_steps: self.undo_steps,
             pauses: Pauses::default(),
             namespace: self.namespace,
             audit_key: self.audit_key,

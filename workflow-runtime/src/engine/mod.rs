@@ -21,6 +21,7 @@ mod inspect;
 pub(crate) mod letters;
 pub(crate) mod notes;
 pub(crate) mod obstacle;
+mod owed;
 mod pause;
 mod plan;
 mod poison;
@@ -43,6 +44,7 @@ mod task;
 mod terminate;
 pub(crate) mod timers;
 pub(crate) mod tokens;
+pub(crate) mod undo_steps;
 mod waking;
 mod warnings;
 mod writer;
@@ -156,6 +158,7 @@ pub(crate) struct Services {
     /// The right to be active, for a limited number of runs at a time.
     pub(crate) active: Arc<Semaphore>,
     pub(crate) registry: registry::Registry,
+    pub(crate) undo_steps: undo_steps::UndoSteps,
     /// Workflows whose steps do not begin.
     pub(crate) pauses: pause::Pauses,
     pub(crate) namespace: Arc<str>,

@@ -18,7 +18,7 @@ use crate::id_map::{IdMap, IdSet};
 use crate::ids::{CallKind, RunId, StepId};
 use crate::journal::{
     CancelRequested, Checkpoint, ChildFinished, ChildStarted, Closing, End, Event, Record,
-    RunStarted, SignalReceived, StepCompleted, StepIntent,
+    RunStarted, SignalReceived, StepCompleted, StepIntent, UndoCarried,
 };
 
 pub use fresh::{FreshFor, OnStale};
@@ -37,8 +37,33 @@ pub(crate) struct History {
     pub(crate) past: Past,
     /// Where the workflow began anew, if it did: nothing before that is in here.
     pub(crate) checkpoint: Option<Box<(Checkpoint, u64)>>,
+    /// What the passes before it did and may have to be undone.
+    pub(crate) owed: Option<Owed>,
+    /// What the record before this one says of that: it counts if this one is a checkpoint.
+    announced: Option<Owed>,
     pub(crate) last_time: Timestamp,
     pub(crate) end: Option<End>,
+}
+
+/// What earlier passes of a run did and is to be undone if it does not complete.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Owed {
+    /// The newest record that has such steps.
+    pub(crate) newest: u64,
+    /// How many there are in all.
+    pub(crate) steps: u64,
+}
+
+impl Owed {
+    /// What a record of that sequence number says.
+    fn of(carried: &UndoCarried, seq: u64) -> Option<Self> {
+        let newest = match carried.steps.is_empty() {
+            true => carried.before?,
+            false => seq,
+        };
+        let steps = carried.owed;
+        Some(Self { newest, steps })
+    }
 }
 
 /// One recorded outcome, to be delivered again.
@@ -141,6 +166,8 @@ impl History {
             intents: IdMap::default(),
             past: Past::default(),
             checkpoint: None,
+            owed: None,
+            announced: None,
             last_time: time,
             end: None,
         };
@@ -153,6 +180,7 @@ impl History {
     fn add(&mut self, record: Record) {
         let Record { seq, time, event } = record;
         self.last_time = time;
+        let announced = self.announced.take();
         let what = match event {
             Event::StepCompleted(step) => Recorded::Step(Box::new(step)),
             Event::TimerFired(fired) => Recorded::Timer(fired.timer),
@@ -213,6 +241,11 @@ impl History {
             }
             Event::Checkpoint(checkpoint) => {
                 self.begin_anew(checkpoint, seq);
+                self.owed = announced;
+                return;
+            }
+            Event::UndoCarried(carried) => {
+                self.announced = Owed::of(&carried, seq);
                 return;
             }
             Event::PatchMarker(patch) => {

@@ -3,7 +3,8 @@
 use bytes::Bytes;
 
 use super::RunCore;
-use crate::journal::Checkpoint;
+use crate::journal::{Checkpoint, UndoCarried};
+use crate::replay::Owed;
 use crate::store::{NoteChange, NoteKey};
 
 impl RunCore {
@@ -27,12 +28,23 @@ impl RunCore {
                 return Some("a signal or a child is waited for".into());
             }
         }
-        self.has_undo()
-            .then(|| "there are steps to undo, which a checkpoint would forget".into())
+        self.kept_call().map(|name| {
+            format!(
+                "a call of `{name}` is kept with `undo_with`, which a checkpoint cannot carry: nothing could find it \
+                 again; say `#[step(undo = {name})]` at the step that it undoes, or do that part in a child \
+                 workflow"
+            )
+        })
     }
 
-    /// Makes the record of a checkpoint, and leaves the pass that it ends behind.
-    pub(crate) fn begin_anew(&self, pass: u64, input: Bytes) -> Checkpoint {
+    /// Makes the record of a checkpoint, and leaves the pass that it ends behind, which began with the record
+    /// `since`. Before it stand the records of what is to be undone, from `next` on.
+    pub(crate) fn begin_anew(
+        &self,
+        pass: u64,
+        input: Bytes,
+        (since, next): (u64, u64),
+    ) -> (Vec<UndoCarried>, Checkpoint) {
         let mut state = self.state();
         let state = &mut *state;
         state.dropped.clear();
@@ -51,10 +63,14 @@ impl RunCore {
             children: Vec::new(),
             tokens: Vec::new(),
         };
+        let mut owed = Vec::new();
         if let Some(outside) = &mut state.outside {
             outside.carry(&mut checkpoint);
+            if let Some(log) = &mut outside.undo {
+                owed = log.carry(since, next);
+            }
         }
-        checkpoint
+        (owed, checkpoint)
     }
 
     /// Has the place of a checkpoint noted with the run's next append, so that a resume finds it.
@@ -67,7 +83,10 @@ impl RunCore {
     }
 
     /// Takes up what a checkpoint carried over.
-    pub(crate) fn carried(&self, checkpoint: &Checkpoint) {
+    pub(crate) fn carried(&self, checkpoint: &Checkpoint, owed: Option<Owed>) {
+        if let Some(owed) = owed {
+            self.owe(owed);
+        }
         let mut state = self.state();
         state.now = checkpoint.now;
         state.outside().take_carried(checkpoint);

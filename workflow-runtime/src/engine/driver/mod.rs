@@ -149,6 +149,7 @@ pub(crate) struct Driver {
     started: bool,
     warned_idle: bool,
     warned_long: bool,
+    warned_owed: bool,
     /// Something of the journal may be buffered only.
     buffers: bool,
     warned_foreign: bool,
@@ -226,6 +227,7 @@ impl Driver {
             started: false,
             warned_idle: false,
             warned_long: false,
+            warned_owed: false,
             buffers,
             warned_foreign: false,
             watch: None,
@@ -318,6 +320,9 @@ impl Driver {
         }
         if self.winding_down.is_some() {
             return self.wind_down();
+        }
+        if self.reads_owed() {
+            return Next::Wait;
         }
         if self.next_pass.is_some() {
             return self.begin_next_pass();
@@ -458,6 +463,9 @@ impl Future for Driver {
                 .and_then(|()| this.collect_mail(cx))
             {
                 return Poll::Ready(Exit::StoreFailed(error));
+            }
+            if let Err(exit) = this.collect_owed(cx) {
+                return Poll::Ready(exit);
             }
             // To quiescence: as long as the workflow wakes itself, it is polled again before
             // anything else is delivered.

@@ -3,6 +3,9 @@
 //! It runs and writes nothing, and warns of nothing: the replay that counts will.
 
 use super::{Driver, Exit, Next};
+use crate::engine::undo_steps::UndoWay;
+use crate::id_map::IdMap;
+use crate::ids::StepId;
 
 impl Driver {
     /// Replays as far as recorded outcomes go, without running or writing anything, and says for how
@@ -20,6 +23,13 @@ impl Driver {
                 unreachable!("a replay neither ends nor leaves a run")
             }
         })
+    }
+
+    /// Replays as far as the code goes, and says how the steps that it called are undone.
+    pub(crate) fn probe_undo(mut self) -> IdMap<StepId, UndoWay> {
+        self.probing = true;
+        let _ = self.replay_all();
+        self.core.undo_ways()
     }
 
     fn replay_all(&mut self) -> Result<usize, Exit> {
