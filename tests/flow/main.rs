@@ -39,6 +39,7 @@ mod reading;
 mod resumed;
 mod retention;
 mod retrying;
+mod retrying_children;
 mod schedules;
 mod signals;
 mod starting;

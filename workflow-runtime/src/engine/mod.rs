@@ -34,6 +34,7 @@ mod registry;
 pub(crate) mod resources;
 mod retention;
 mod retry;
+mod retry_children;
 mod schedules;
 mod shutdown;
 pub(crate) mod signal;

@@ -41,8 +41,24 @@ pub(crate) struct History {
     pub(crate) owed: Option<Owed>,
     /// What the record before this one says of that: it counts if this one is a checkpoint.
     announced: Option<Owed>,
+    /// If the run was tried again since: children whose failure no longer counts.
+    voided_children: Option<Box<IdSet<StepId>>>,
     pub(crate) last_time: Timestamp,
     pub(crate) end: Option<End>,
+}
+
+/// What a run that was tried again has not heard of.
+pub(crate) struct WasReopened {
+    /// Children that were started, in the order of their ids.
+    pub(crate) unfinished: Vec<Unfinished>,
+}
+
+/// A child whose end is not in its parent's journal, or no longer counts.
+pub(crate) struct Unfinished {
+    pub(crate) call: StepId,
+    pub(crate) child: RunId,
+    /// It failed, and that no longer counts.
+    pub(crate) voided: bool,
 }
 
 /// What earlier passes of a run did and is to be undone if it does not complete.
@@ -168,6 +184,7 @@ impl History {
             checkpoint: None,
             owed: None,
             announced: None,
+            voided_children: None,
             last_time: time,
             end: None,
         };
@@ -276,6 +293,24 @@ impl History {
 }
 
 impl History {
+    /// The children that a run has not heard of, if it was tried again: what they had to say while it had ended was
+    /// lost.
+    pub(crate) fn was_reopened(&self) -> Option<WasReopened> {
+        let voided = self.voided_children.as_ref()?;
+        let heard: IdSet<StepId> = self.deliveries.iter().filter_map(Delivery::id).collect();
+        let unheard = self.known.values().filter_map(|known| match known {
+            Known::Child(started) if !heard.contains(&started.call) => Some(Unfinished {
+                call: started.call,
+                child: started.child,
+                voided: voided.contains(&started.call),
+            }),
+            _ => None,
+        });
+        let mut unfinished: Vec<_> = unheard.collect();
+        unfinished.sort_by_key(|child| child.call); // a table has no order of its own
+        Some(WasReopened { unfinished })
+    }
+
     /// All until now was copied from another run. Attempts that failed there without an outcome are
     /// not this run's; the deadlines of its timers are.
     fn past_of(&mut self, origin: RunId) {
@@ -296,6 +331,7 @@ impl History {
         self.deliveries.clear();
         self.known.clear();
         self.intents.clear();
+        self.voided_children = None;
         self.past.begin_anew();
         for (name, taken) in &checkpoint.patches {
             self.past.decide_patch(name.clone(), *taken);
@@ -306,10 +342,17 @@ impl History {
     /// Takes records out that no longer count. Attempts at what they were the outcomes of begin anew.
     fn void(&mut self, voided: &[u64]) {
         let past = &mut self.past;
+        let children = self.voided_children.get_or_insert_default();
         self.deliveries.retain(|delivery| {
             let counts = !voided.contains(&delivery.seq);
             if let (false, Some(call)) = (counts, delivery.id()) {
-                past.forget(call);
+                match delivery.what {
+                    Recorded::Child(_) => {
+                        past.void_outcome(call);
+                        children.insert(call);
+                    }
+                    _ => past.forget(call),
+                }
             }
             counts
         });

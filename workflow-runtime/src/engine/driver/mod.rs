@@ -32,6 +32,7 @@ use bytes::Bytes;
 use self::closing::{Ending, WindingDown};
 use self::mail::Mailbox;
 use self::permit::Permit;
+pub(crate) use self::probe::Probed;
 use self::resting::Resting;
 use self::stale::Staleness;
 use super::core::{Delivered, RunCore};
