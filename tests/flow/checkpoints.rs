@@ -222,6 +222,54 @@ async fn a_checkpoint_that_would_lose_something_fails_the_run_and_says_what() {
     }
 }
 
+/// Takes none of the signals that it is sent, and begins anew when it is told to.
+#[workflow]
+async fn deaf(pass: u32) -> Result<u32> {
+    if pass == 1 {
+        return Ok(1);
+    }
+    wait_for::<()>("go").await?;
+    checkpoint(&1_u32).await
+}
+
+#[tokio::test]
+async fn signals_that_are_more_than_a_record_takes_fail_the_run_before_anything_is_lost() {
+    for (signals, passes) in [(15, true), (17, false)] {
+        let engine = Engine::builder().register::<deaf>();
+        let engine = engine.open_in_memory().await.expect("opens");
+        let run = engine.start(deaf(0)).await.expect("starts");
+        let text = "x".repeat(2 * 1024 * 1024 - 16);
+        for _ in 0..signals {
+            run.signal("text", &text).await.expect("sends");
+        }
+        run.signal("go", &()).await.expect("sends");
+        match run.result().await {
+            Ok(pass) => assert!(passes && pass == 1),
+            Err(error) => {
+                let error = error.to_string();
+                let words = [
+                    "checkpoints.rs",
+                    "35651397 bytes of signals",
+                    "33554432 bytes",
+                ];
+                let told = words.iter().all(|word| error.contains(word));
+                assert!(!passes && told, "{error}");
+            }
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_payload_limit_that_no_record_could_hold_is_refused_at_once() {
+    let builder = |bytes| Engine::builder().payload_limit(bytes).open_in_memory();
+    builder(16 * 1024 * 1024).await.expect("is allowed");
+    let error = builder(16 * 1024 * 1024 + 1).await.err().expect("refused");
+    assert!(
+        error.to_string().contains("16777217 bytes is too large"),
+        "{error}"
+    );
+}
+
 /// How long it takes a new engine to have a run of so many passes wait again.
 async fn resume_after(passes: u64) -> Duration {
     let ledger = Ledger::shared();

@@ -418,6 +418,34 @@ async fn steps_of_one_name_are_undone_each_in_its_own_way() {
     }
 }
 
+/// Does so much that the record of its end has no room for all inputs.
+#[workflow]
+async fn overfull() -> Result<u32> {
+    for n in 0..6 {
+        reserve(&format!("{n}{}", "x".repeat(1_900_000))).await?;
+    }
+    Err(Error::fatal("full"))
+}
+
+#[tokio::test]
+async fn inputs_that_do_not_fit_into_the_closing_record_are_left_out_and_undone_all_the_same() {
+    let ledger = Ledger::shared();
+    let engine = engine(&ledger).register::<overfull>();
+    let engine = engine.open_in_memory().await.expect("opens");
+    let run = engine.start(overfull()).await.expect("starts");
+    run.result().await.expect_err("fails");
+    let journal = engine.journal(run.id()).await.expect("reads");
+    let mut events = journal.records().iter().map(|record| &record.event);
+    let closing = events.find_map(|event| match event {
+        Event::RunClosing(closing) => Some(closing),
+        _ => None,
+    });
+    let undo = &closing.expect("it was undone").undo;
+    let kept: Vec<_> = undo.iter().map(|step| step.input.is_some()).collect();
+    assert_eq!(kept, [true, true, true, true, false, false]);
+    assert_eq!(undone(&ledger).len(), 6);
+}
+
 /// Does so much in one pass that its record is more than one.
 #[workflow]
 async fn hoarding(pass: u32) -> Result<u32> {

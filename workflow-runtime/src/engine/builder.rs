@@ -36,6 +36,10 @@ const DEFAULT_BACKOFF: (Duration, Duration) = (Duration::from_millis(200), Durat
 /// Inputs of steps up to this size are kept in the journal, to be shown in reports.
 const DEFAULT_KEPT_INPUT: usize = 16 * 1024;
 
+/// The most that a payload may be allowed to take. A record has up to three of them (what a step was given and gave, the
+/// end of a run twice, a state beside carried signals), and a store takes 64 MiB in one write.
+const MAX_PAYLOAD_LIMIT: usize = 16 * 1024 * 1024;
+
 /// Runs that may be active at once. Runs that only sleep do not count.
 const DEFAULT_MAX_ACTIVE: usize = 4096;
 
@@ -184,9 +188,15 @@ impl EngineBuilder {
         self
     }
 
-    /// Sets the largest input, output or error in bytes; 2 MiB otherwise.
+    /// Sets the largest input, output or error in bytes; 2 MiB otherwise, 16 MiB at most.
     #[must_use]
     pub fn payload_limit(mut self, bytes: usize) -> Self {
+        if bytes > MAX_PAYLOAD_LIMIT {
+            self.problems.push(format!(
+                "a payload_limit of {bytes} bytes is too large: a record holds several payloads and has to fit into one \
+                 write, so {MAX_PAYLOAD_LIMIT} are allowed; keep large data elsewhere and journal its name"
+            ));
+        }
         self.payload_limit = bytes;
         self
     }

@@ -7,6 +7,10 @@ use crate::journal::{Checkpoint, UndoCarried};
 use crate::replay::Owed;
 use crate::store::{NoteChange, NoteKey};
 
+/// How many bytes of signals that were not taken a checkpoint carries: its record is one, with the state in it,
+/// and a store takes 64 MiB in one write.
+const CARRIED_BYTES: usize = 32 * 1024 * 1024;
+
 impl RunCore {
     /// Names of the workflow's arguments.
     pub(crate) fn argument_names(&self) -> &'static [&'static str] {
@@ -15,17 +19,26 @@ impl RunCore {
         registered.map_or(&[], |registered| registered.args)
     }
 
-    /// What keeps the workflow from beginning anew.
+    /// What keeps the workflow from beginning anew, and the way out.
     pub(crate) fn outstanding(&self) -> Option<String> {
         {
             let state = self.state();
             if let Some(call) = state.calls.values().next() {
                 let (name, site) = (call.view.name, call.view.site);
-                return Some(format!("`{name}` at {site} is outstanding"));
+                return Some(format!(
+                    "`{name}` at {site} is outstanding: await or drop it first"
+                ));
             }
             let outside = state.outside.as_ref();
             if outside.is_some_and(|outside| outside.waits_for_something()) {
-                return Some("a signal or a child is waited for".into());
+                return Some("a signal or a child is waited for: await or drop it first".into());
+            }
+            let unread = outside.map_or(0, |outside| outside.unread_bytes());
+            if unread > CARRIED_BYTES {
+                return Some(format!(
+                    "{unread} bytes of signals wait that were not taken, more than the {CARRIED_BYTES} bytes that \
+                     it carries over: take them (`wait_for`) before it"
+                ));
             }
         }
         self.kept_call().map(|name| {
