@@ -8,6 +8,7 @@ mod later;
 mod passes;
 mod space;
 mod talking;
+mod undoing;
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};

@@ -76,21 +76,36 @@ pub(super) fn see_to<'a>(
             let Some(end) = end_unheard(shared, run, &child, &mut letters).await? else {
                 continue;
             };
-            if child.voided && matches!(end, End::Failed(_)) {
-                match retry(shared, child.child).await {
-                    Ok(()) => continue,
-                    Err(EngineError::Store(error)) => return Err(error),
-                    // Its code has changed since it was asked: its failure counts after all.
-                    Err(error) => {
-                        tracing::warn!(%run, child = %child.child, %error, "child not tried again");
-                    }
-                }
+            if child.voided
+                && matches!(end, End::Failed(_))
+                && !is_over(shared, run, child.child).await?
+            {
+                continue;
             }
             tell(shared, run, &child, end).await?;
             letters.read(shared, run).await?;
         }
         Ok(())
     })
+}
+
+/// Tries a failed child again. Says whether its failure counts after all, because its code has changed since that was asked.
+async fn is_over(shared: &Arc<Shared>, run: RunId, child: RunId) -> StoreResult<bool> {
+    let error = match retry(shared, child).await {
+        Ok(()) => return Ok(false),
+        Err(EngineError::Store(error)) => return Err(error),
+        // The next process sees to it.
+        Err(EngineError::Stopped(reason)) => return Err(StoreError::Stopped { reason }),
+        Err(error) => error,
+    };
+    // Somebody else may have tried it again meanwhile: it tells its parent itself then.
+    let header = shared.store.header(child).await?;
+    let state = header.map(|header| header.state);
+    let failed = matches!(state, Some(RunState::Ended(end)) if end.kind == EndKind::Failed);
+    if failed {
+        tracing::warn!(%run, %child, %error, "child not tried again");
+    }
+    Ok(failed)
 }
 
 /// How a child ended, if it did and the run was not told.
