@@ -7,6 +7,7 @@
 //! Environment: `BENCH_DIR` (where the files go; default: a temporary directory beside the build),
 //! `BENCH_REPEATS` (default 5).
 
+mod endless;
 mod engine;
 mod floor;
 mod inside;
@@ -54,6 +55,7 @@ fn main() -> ExitCode {
         }
         ["timers"] => return met(leaving::timers(scratch, 10_000)),
         ["signals"] => return met(inside::signals(scratch, repeats())),
+        ["endless"] => return met(endless::resumes(scratch, repeats())),
         ["fan-out"] => {
             let linear = inside::fan_out_time(scratch, repeats());
             let small = in_child("fan-out-memory", "bytes_per_step", Some(4_096.0));
@@ -79,12 +81,15 @@ fn main() -> ExitCode {
         ["child", "reload-asleep", runs, path] => {
             leaving::reload(Path::new(path), runs.parse().expect("a number"));
         }
+        ["child", "fill-endless", passes, path] => {
+            endless::fill(Path::new(path), passes.parse().expect("a number"));
+        }
         ["child", "fan-out-memory"] => inside::fan_out_memory(scratch, 10_000),
         ["child", "open-empty"] => println!("{}", engine::open_empty(scratch)),
         _ => {
             eprintln!(
                 "usage: bench floor | throughput | replay | waiting-memory | open-empty | sustained | sleepers [N] | \
-                 sleepers-store | timers | signals | fan-out | steps N"
+                 sleepers-store | timers | signals | endless | fan-out | steps N"
             );
             return ExitCode::FAILURE;
         }

@@ -4,6 +4,7 @@
 //! disks. A test here that fails is never mended by changing what it expects: a new
 //! derivation or format gets a new version and new fixtures beside the old ones.
 
+mod carried;
 mod changed;
 mod closing;
 mod endless;

@@ -9,6 +9,7 @@ mod lines;
 mod passes;
 mod space;
 mod talking;
+mod undoing;
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};

@@ -96,6 +96,7 @@ pub(crate) fn definition(
             announced: #announced,
             fresh_for: #fresh_for,
             durability: #durability,
+            module: ::core::module_path!(),
             file: #file,
             line: #line,
         }

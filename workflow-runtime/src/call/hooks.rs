@@ -40,6 +40,7 @@ const fn definition(name: &'static str) -> StepDefinition {
         announced: Announced::No,
         fresh_for: None,
         durability: None,
+        module: module_path!(),
         file: file!(),
         line: line!(),
     }

@@ -71,6 +71,8 @@ pub struct StepDefinition {
     pub fresh_for: Option<FreshFor>,
     /// `durability`, where it is not the engine's.
     pub durability: Option<Durability>,
+    /// The module that defines the step.
+    pub module: &'static str,
     /// Where the step is defined.
     pub file: &'static str,
     /// Where the step is defined.

@@ -19,7 +19,7 @@ use crate::context::WorkflowMetadata;
 use crate::id_map::IdMap;
 use crate::ids::{DERIVATION_VERSION, RunId, StepId};
 use crate::journal::{AuditKey, Chain, Checkpoint, Reader, RunStarted, RunSucceeds};
-use crate::replay::{Delivery, History, Known, Past};
+use crate::replay::{Delivery, History, Known, Owed, Past};
 use crate::store::{Durability, Epoch, Mail, ParkReason};
 
 /// Reads a journal as history, or says why the run has to be parked.
@@ -73,6 +73,7 @@ pub(super) struct Begun {
     succeeds: Option<Box<RunSucceeds>>,
     /// The first run of the line that it continues, and how many came before it.
     line: Option<(RunId, u64)>,
+    owed: Option<Owed>,
     next_letter: u64,
     last_time: Timestamp,
     phase: Phase,
@@ -99,6 +100,7 @@ impl Begun {
             checkpoint: None,
             succeeds: None,
             line: None,
+            owed: None,
             next_letter: 0,
             last_time: created_at,
             phase: Phase::Live,
@@ -128,6 +130,7 @@ impl Begun {
             checkpoint: history.checkpoint,
             succeeds: history.succeeds,
             line: None,
+            owed: history.owed,
             last_time: history.last_time,
             phase: Phase::Replaying,
             crash,
@@ -228,7 +231,7 @@ impl Begun {
             core.succeed(left);
         }
         if let Some((checkpoint, seq)) = self.checkpoint.as_deref() {
-            core.carried(checkpoint);
+            core.carried(checkpoint, self.owed);
             driver.enter_pass(checkpoint, *seq)?;
         }
         Ok(driver)

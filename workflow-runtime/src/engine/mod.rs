@@ -23,6 +23,7 @@ pub(crate) mod letters;
 mod lines;
 pub(crate) mod notes;
 pub(crate) mod obstacle;
+mod owed;
 mod pause;
 mod plan;
 mod poison;
@@ -35,6 +36,7 @@ mod registry;
 pub(crate) mod resources;
 mod retention;
 mod retry;
+mod retry_children;
 mod schedules;
 mod shutdown;
 pub(crate) mod signal;
@@ -45,6 +47,7 @@ mod task;
 mod terminate;
 pub(crate) mod timers;
 pub(crate) mod tokens;
+pub(crate) mod undo_steps;
 mod waking;
 mod warnings;
 mod writer;
@@ -164,6 +167,7 @@ pub(crate) struct Services {
     /// The right to be active, for a limited number of runs at a time.
     pub(crate) active: Arc<Semaphore>,
     pub(crate) registry: registry::Registry,
+    pub(crate) undo_steps: undo_steps::UndoSteps,
     /// Workflows whose steps do not begin.
     pub(crate) pauses: pause::Pauses,
     pub(crate) namespace: Arc<str>,

@@ -14,7 +14,9 @@ use super::driver::{AfterCrash, Exit};
 use super::poison;
 use super::prepared::Prepared;
 use super::progress::Progress;
-use super::{EngineError, RunEntry, Shared, generations, handle, lines, notes, waking};
+use super::{
+    EngineError, RunEntry, Shared, generations, handle, lines, notes, retry_children, waking,
+};
 use crate::ids::RunId;
 use crate::journal::End;
 use crate::store::{
@@ -334,7 +336,16 @@ async fn claim(
         .map_err(stopped)?;
     match read.and_then(|read| Ok((read, line?))) {
         Ok(((history, chain), line)) => {
-            let mail = (claim.mail, claim.next_letter);
+            let (mut mail, mut next) = (claim.mail, claim.next_letter);
+            if let Some(reopened) = history.was_reopened() {
+                let letters = retry_children::Letters {
+                    mail: &mut mail,
+                    next: &mut next,
+                };
+                let seen_to = retry_children::see_to(&shared, run, reopened, letters);
+                seen_to.await.map_err(stopped)?;
+            }
+            let mail = (mail, next);
             let crash = AfterCrash {
                 after_crash,
                 marked,

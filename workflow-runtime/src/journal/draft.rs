@@ -109,6 +109,7 @@ impl Draft {
             | Event::ChildStarted(_)
             | Event::RunClosing(_)
             | Event::Checkpoint(_)
+            | Event::UndoCarried(_)
             | Event::StaleOutcomeDiscarded(_)
             | Event::RunReopened(_)
             | Event::PatchMarker(_)

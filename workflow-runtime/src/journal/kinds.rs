@@ -279,12 +279,41 @@ pub struct CarriedChild {
     pub detached: bool,
 }
 
+/// What the passes before a checkpoint have done and the run has to undo if it does not complete. It stands
+/// directly before the checkpoint; elsewhere it means nothing.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct UndoCarried {
+    /// The record that the pass began with: the checkpoint before, or 0.
+    pub since: u64,
+    /// What that pass did, in the order of completion; steps without an outcome come last.
+    pub steps: Vec<CarriedUndo>,
+    /// How many steps are to be undone with these, of all passes.
+    pub owed: u64,
+    /// The record of this kind that has the steps before these.
+    pub before: Option<u64>,
+}
+
+/// A step of an earlier pass that is undone if the run does not complete.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CarriedUndo {
+    /// The step.
+    pub step: StepId,
+    /// Its name.
+    pub name: Box<str>,
+    /// The module that defined it.
+    pub module: Box<str>,
+    /// What it was given, as a payload.
+    pub input: Bytes,
+    /// What it gave, as a payload, if it succeeded.
+    pub output: Option<Bytes>,
+}
+
 /// The run does not complete, and what was done is undone from here on.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Closing {
     /// How the run ends when that is done.
     pub cause: End,
-    /// What is undone, in this order.
+    /// What is undone, in this order; then what earlier passes carried over.
     pub undo: Vec<UndoStep>,
 }
 
@@ -295,7 +324,8 @@ pub struct UndoStep {
     pub step: StepId,
     /// Its name.
     pub name: Box<str>,
-    /// What it was given, as a payload; not for a kept call.
+    /// What it was given, as a payload; not for a kept call, and not where all inputs together would be too
+    /// large for one record.
     pub input: Option<Bytes>,
     /// Whether it had succeeded.
     pub completed: bool,

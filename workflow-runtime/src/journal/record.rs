@@ -11,7 +11,7 @@ use super::kinds::{
     AttemptFailed, CancelRequested, Checkpoint, ChildFinished, ChildStarted, Closing, PatchMarker,
     RunAborted, RunCancelled, RunCompleted, RunContinued, RunFailed, RunForked, RunRecovered,
     RunReopened, RunStarted, RunSucceeds, SignalReceived, StaleOutcomeDiscarded, StepCompleted,
-    StepIntent, TimerFired, TimerSet,
+    StepIntent, TimerFired, TimerSet, UndoCarried,
 };
 use crate::clock::Timestamp;
 use crate::codec;
@@ -36,6 +36,7 @@ mod tag {
     pub(super) const RUN_CLOSING: u8 = 13;
     pub(super) const CHECKPOINT: u8 = 15;
     pub(super) const STALE_OUTCOME_DISCARDED: u8 = 17;
+    pub(super) const UNDO_CARRIED: u8 = 19;
     pub(super) const RUN_COMPLETED: u8 = 20;
     pub(super) const RUN_FAILED: u8 = 21;
     pub(super) const RUN_ABORTED: u8 = 22;
@@ -94,6 +95,8 @@ pub enum Event {
     RunClosing(Closing),
     /// The workflow begins anew with a state; nothing before it is replayed.
     Checkpoint(Checkpoint),
+    /// What the passes before a checkpoint leave to be undone.
+    UndoCarried(UndoCarried),
     /// A recorded outcome was too old when a resumed run reached it.
     StaleOutcomeDiscarded(StaleOutcomeDiscarded),
     /// A failed run was taken up again.
@@ -159,6 +162,7 @@ impl Event {
             }
             Self::RunClosing(fields) => (tag::RUN_CLOSING, codec::encode(fields)),
             Self::Checkpoint(fields) => (tag::CHECKPOINT, codec::encode(fields)),
+            Self::UndoCarried(fields) => (tag::UNDO_CARRIED, codec::encode(fields)),
             Self::RunReopened(fields) => (tag::RUN_REOPENED, codec::encode(fields)),
             Self::PatchMarker(fields) => (tag::PATCH_MARKER, codec::encode(fields)),
             Self::RunForked(fields) => (tag::RUN_FORKED, codec::encode(fields)),
@@ -213,6 +217,7 @@ impl Event {
                 Self::StaleOutcomeDiscarded,
             ),
             tag::CHECKPOINT => read("checkpoint", fields, Self::Checkpoint),
+            tag::UNDO_CARRIED => read("undo carried", fields, Self::UndoCarried),
             tag::RUN_CLOSING => read("run closing", fields, Self::RunClosing),
             tag::RUN_REOPENED => read("run reopened", fields, Self::RunReopened),
             tag::PATCH_MARKER => read("patch marker", fields, Self::PatchMarker),

@@ -123,6 +123,10 @@ impl fmt::Display for Event {
                 stale.name, stale.step, stale.discarded
             ),
             Self::Checkpoint(checkpoint) => write!(f, "⟳ checkpoint {}", checkpoint.pass),
+            Self::UndoCarried(carried) => {
+                let owed = Count(carried.owed, "step");
+                write!(f, "⇥ {owed} to undo if it does not complete")
+            }
             Self::RunClosing(closing) => {
                 write!(f, "⇤ undoing {}", Count(closing.undo.len() as u64, "step"))
             }

@@ -78,6 +78,12 @@ impl Outside {
 }
 
 impl Outside {
+    /// How much was received and not taken.
+    pub(super) fn unread_bytes(&self) -> usize {
+        let received = self.signals.values().flat_map(|one| &one.received);
+        received.map(Bytes::len).sum()
+    }
+
     /// Writes down what carries over a checkpoint.
     pub(super) fn carry(&mut self, checkpoint: &mut Checkpoint) {
         self.signals

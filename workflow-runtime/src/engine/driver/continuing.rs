@@ -31,7 +31,8 @@ impl Driver {
         );
         let at = self.core.services.clock.now().max(self.writer.last_time);
         let mut next = Prepared::at(at, &core.services, call, naming, RunState::Active);
-        let left = core.begin_anew(0, Bytes::new());
+        // With something to undo it would not have come here.
+        let (_, left) = core.begin_anew(0, Bytes::new(), (0, 0));
         let mut notes: Vec<_> = left
             .tokens
             .iter()

@@ -32,6 +32,7 @@ use self::closing::{Ending, WindingDown};
 use self::mail::Mailbox;
 use self::passes::NextPass;
 use self::permit::Permit;
+pub(crate) use self::probe::Probed;
 use self::resting::Resting;
 use self::stale::Staleness;
 use super::core::{Delivered, RunCore};
@@ -153,6 +154,7 @@ pub(crate) struct Driver {
     started: bool,
     warned_idle: bool,
     warned_long: bool,
+    warned_owed: bool,
     /// Something of the journal may be buffered only.
     buffers: bool,
     warned_foreign: bool,
@@ -232,6 +234,7 @@ impl Driver {
             started: false,
             warned_idle: false,
             warned_long: false,
+            warned_owed: false,
             buffers,
             warned_foreign: false,
             watch: None,
@@ -324,6 +327,9 @@ impl Driver {
         }
         if self.winding_down.is_some() {
             return self.wind_down();
+        }
+        if self.reads_owed() {
+            return Next::Wait;
         }
         if self.next_pass.is_some() {
             return self.begin_next_pass();
@@ -464,6 +470,9 @@ impl Future for Driver {
                 .and_then(|()| this.collect_mail(cx))
             {
                 return Poll::Ready(Exit::StoreFailed(error));
+            }
+            if let Err(exit) = this.collect_owed(cx) {
+                return Poll::Ready(exit);
             }
             // To quiescence: as long as the workflow wakes itself, it is polled again before
             // anything else is delivered.

@@ -71,6 +71,21 @@ pub(super) fn awaits_its_turn(run: RunId) -> NoteChange {
     }
 }
 
+/// The notes of a run that arrives in a queue now, to be written with its creation.
+pub(in crate::engine) fn entry(shared: &Shared, queue: &str, run: RunId) -> [NoteChange; 2] {
+    let entry = Entry {
+        run,
+        queue_key: None,
+        priority: 0,
+        ready_at: arrival(shared),
+    };
+    let waits = NoteChange {
+        key: waiting_key(&shared.services.namespace, queue, &entry),
+        value: Some(notes::encode(&entry)),
+    };
+    [waits, awaits_its_turn(run)]
+}
+
 /// Puts a run into a queue. `Some` if there is a run of that key already.
 pub(in crate::engine) async fn enqueue(
     shared: &Arc<Shared>,
