@@ -119,3 +119,41 @@ async fn a_run_whose_line_does_not_know_it_is_parked() {
     })
     .await;
 }
+
+/// Goes on without taking what it was sent.
+#[workflow]
+async fn deaf(at: u32) -> Result<u32> {
+    wait_for::<()>("on").await?;
+    match at {
+        1 => Ok(at),
+        _ => continue_as_new(deaf(at + 1)).await,
+    }
+}
+
+#[tokio::test]
+async fn more_signals_than_a_write_takes_are_not_carried_but_named() {
+    let ledger = Ledger::shared();
+    let builder = engine(&ledger).register::<deaf>();
+    let engine = builder.open_in_memory().await.expect("opens");
+    for (megabytes, goes_on) in [(3, true), (34, false)] {
+        let run = engine.start(deaf(0)).await.expect("starts");
+        for _ in 0..megabytes {
+            let text = "x".repeat(1 << 20);
+            run.signal("text", &text).await.expect("sends");
+        }
+        for _ in 0..2 {
+            match run.signal("on", &()).await {
+                Ok(_) | Err(EngineError::Ended(_)) => {}
+                Err(error) => panic!("{error}"),
+            }
+        }
+        match run.result().await {
+            Ok(at) => assert_eq!((at, goes_on), (1, true)),
+            Err(error) => {
+                assert!(!goes_on, "{error}");
+                let error = error.to_string();
+                assert!(error.contains("signals that were not taken"), "{error}");
+            }
+        }
+    }
+}

@@ -407,7 +407,8 @@ impl Engine {
         Start::new(self.shared().clone(), call)
     }
 
-    /// Takes a parked run up again, after what stopped it was mended.
+    /// Takes a parked run up again, after what stopped it was mended. If it went on as a new run, that is the
+    /// newest of its line, as for everything that is done to a run by its id.
     ///
     /// Replay begins anew, so nothing is run twice. A run that is not parked is left alone.
     ///
@@ -485,7 +486,8 @@ impl Engine {
         handle::open(self.shared(), run).await
     }
 
-    /// Returns how a run stands, without knowing its workflow's type.
+    /// Returns how a run stands, without knowing its workflow's type. Of one that went on as a new run that is
+    /// [`RunStatus::Continued`]; [`Engine::lineage`] leads to the newest.
     ///
     /// # Errors
     ///

@@ -117,7 +117,7 @@ pub struct Commit {
     /// What notes must say for it to be made.
     pub guards: Vec<Guard>,
     /// What changes. Here a run whose id is taken, and a letter to a run that has ended or is not
-    /// there, refuse the whole commit.
+    /// there, refuse the whole commit; of a run that went on as a new one, the newest of its line counts.
     pub changes: Changes,
 }
 

@@ -112,6 +112,13 @@ impl RunCore {
         line.unwrap_or((self.run(), 0))
     }
 
+    /// The bytes of signals that the run was sent and has not taken.
+    pub(crate) fn unread_bytes(&self) -> usize {
+        let state = self.state();
+        let outside = state.outside.as_ref();
+        outside.map_or(0, |outside| outside.unread_bytes())
+    }
+
     /// The run continues a line.
     pub(crate) fn join_line(&self, first: RunId, ordinal: u64) {
         self.state().outside().line = Some((first, ordinal));

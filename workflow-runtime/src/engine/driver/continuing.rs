@@ -9,15 +9,22 @@ use bytes::Bytes;
 use super::{Driver, Next, Stage};
 use crate::engine::notes;
 use crate::engine::prepared::{EncodedCall, Naming, Prepared};
+use crate::error::Error;
 use crate::ids::RunId;
-use crate::journal::{Draft, End, Event, RunContinued, RunSucceeds};
+use crate::journal::{Draft, End, Event, Outcome, RunContinued, RunSucceeds};
 use crate::store::{Changes, Newest, NoteChange, Origin, RunState};
+
+/// The most bytes of signals that go with a line: half of what a store takes in one write.
+const MOST_UNREAD: usize = 32 * 1024 * 1024;
 
 impl Driver {
     /// Ends the run and creates the one that continues it.
     pub(super) fn continue_as_new(&mut self, call: &EncodedCall) -> Next {
         self.write_outbox(None);
         let core = self.core.clone();
+        if core.unread_bytes() > MOST_UNREAD {
+            return self.too_much_unread();
+        }
         let (first, before) = core.line();
         let newest = Newest {
             run: RunId::of_line(first, before + 1),
@@ -63,6 +70,18 @@ impl Driver {
             ordinal: newest.ordinal,
         };
         self.end_continued(continued, next, notes);
+        Next::Again
+    }
+
+    /// The run fails rather than go on without its signals, or with more than a store takes.
+    fn too_much_unread(&mut self) -> Next {
+        let error = Error::fatal(format!(
+            "continue_as_new(..) with {} bytes of signals that were not taken, {MOST_UNREAD} are the most: take \
+             them first",
+            self.core.unread_bytes()
+        ));
+        let payload = self.core.services.payloads.encode(&error);
+        self.give_up(End::Failed(Outcome::Broken(payload.unwrap_or_default())));
         Next::Again
     }
 
