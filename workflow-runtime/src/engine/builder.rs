@@ -17,8 +17,8 @@ use super::sleepers::{self, Sleepers};
 use super::timers::Timers;
 use super::warnings::Warnings;
 use super::{
-    Config, Engine, EngineError, Owner, Queue, Services, Shared, keys, queues, retention, schedules,
-    task,
+    Config, Engine, EngineError, Owner, Queue, Services, Shared, keys, queues, retention,
+    schedules, task,
 };
 use crate::call::Workflow;
 use crate::idempotency::Book;

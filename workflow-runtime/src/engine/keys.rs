@@ -64,7 +64,9 @@ pub(super) fn serve(shared: &Arc<Shared>) {
                     tracing::error!(%error, "the sweep of keys stops: the store has");
                     return;
                 }
-                Err(error) => tracing::warn!(%error, "the sweep of keys failed: trying again later"),
+                Err(error) => {
+                    tracing::warn!(%error, "the sweep of keys failed: trying again later")
+                }
             }
             drop(shared);
             tokio::time::sleep(SWEEP_EVERY).await;

@@ -114,7 +114,9 @@ impl<'k> Claim<'k> {
             match extended {
                 Ok(true) => {}
                 // What runs cannot be taken back; its outcome may be refused.
-                Ok(false) => tracing::warn!(key = %ticket.key, "a claim was lost while its work goes on"),
+                Ok(false) => {
+                    tracing::warn!(key = %ticket.key, "a claim was lost while its work goes on")
+                }
                 Err(error) => tracing::warn!(%error, "a claim could not be extended"),
             }
         }

@@ -9,9 +9,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 
-use super::{
-    Completion, Done, EntryState, KeyId, KeyStore, OwnerId, Reservation, Reserve, Ticket,
-};
+use super::{Completion, Done, EntryState, KeyId, KeyStore, OwnerId, Reservation, Reserve, Ticket};
 use crate::digest::Digest;
 use crate::key::Key;
 use crate::store::BoxFuture;
@@ -120,9 +118,16 @@ async fn done(keys: &dyn KeyStore, n: u64) -> Done {
     }
 }
 
-async fn complete(keys: &dyn KeyStore, ticket: &Ticket, outcome: &[u8], ttl: Duration) -> Completion {
+async fn complete(
+    keys: &dyn KeyStore,
+    ticket: &Ticket,
+    outcome: &[u8],
+    ttl: Duration,
+) -> Completion {
     let outcome = Bytes::copy_from_slice(outcome);
-    keys.complete(ticket, outcome, ttl).await.expect("an answer")
+    keys.complete(ticket, outcome, ttl)
+        .await
+        .expect("an answer")
 }
 
 /// Asks until a key is free, and takes it.
@@ -196,7 +201,10 @@ pub async fn a_released_key_is_free_for_any_body(harness: &dyn Harness) {
     let Reservation::New(second) = reserve(&*keys, other).await else {
         panic!("it is not free");
     };
-    assert!(second.fence > first.fence, "later claims have higher numbers");
+    assert!(
+        second.fence > first.fence,
+        "later claims have higher numbers"
+    );
 }
 
 /// An abandoned key is free without anybody waiting for it.
@@ -254,7 +262,10 @@ pub async fn a_late_owner_is_refused_and_changes_nothing(harness: &dyn Harness) 
         if is_done {
             complete(&*keys, &owner, b"second", LONG).await;
         }
-        assert_eq!(complete(&*keys, &late, b"first", LONG).await, Completion::Refused);
+        assert_eq!(
+            complete(&*keys, &late, b"first", LONG).await,
+            Completion::Refused
+        );
         assert!(!keys.extend(&late, LONG).await.expect("an answer"));
         keys.release(&late).await.expect("an answer");
         keys.abandon(late);
@@ -289,7 +300,10 @@ pub async fn the_time_of_an_outcome_runs_from_its_completion(harness: &dyn Harne
     complete(&*keys, &ticket, b"1", Duration::from_secs(5)).await;
     let done = done(&*keys, 1).await;
     assert!(done.completed_at.since(ticket.since) >= SHORT);
-    assert_eq!(done.expires_at.since(done.completed_at), Duration::from_secs(5));
+    assert_eq!(
+        done.expires_at.since(done.completed_at),
+        Duration::from_secs(5)
+    );
 }
 
 /// An expired outcome is given to nobody; the key is free for another body, and its next outcome is its own.
@@ -307,7 +321,10 @@ pub async fn an_expired_key_is_free_and_can_be_done_again(harness: &dyn Harness)
         panic!("it is not free");
     };
     assert!(second.fence > first.fence);
-    assert_eq!(complete(&*keys, &first, b"late", LONG).await, Completion::Refused);
+    assert_eq!(
+        complete(&*keys, &first, b"late", LONG).await,
+        Completion::Refused
+    );
     complete(&*keys, &second, b"again", LONG).await;
     let Reservation::Done(done) = reserve(&*keys, other).await else {
         panic!("it is not done");
@@ -350,7 +367,10 @@ pub async fn keys_do_not_mix(harness: &dyn Harness) {
         key: key(2),
         ..tickets[0]
     };
-    assert_eq!(complete(&*keys, &swapped, b"x", LONG).await, Completion::Refused);
+    assert_eq!(
+        complete(&*keys, &swapped, b"x", LONG).await,
+        Completion::Refused
+    );
 }
 
 /// Of many that ask at once one has the key.

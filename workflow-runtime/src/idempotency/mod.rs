@@ -86,7 +86,9 @@ pub enum KeyError {
         problem: String,
     },
     /// The outcome is larger than can be kept.
-    #[error("an outcome of {bytes} bytes is larger than the limit of {limit}: keep large data elsewhere")]
+    #[error(
+        "an outcome of {bytes} bytes is larger than the limit of {limit}: keep large data elsewhere"
+    )]
     TooLarge {
         /// Its size.
         bytes: usize,

@@ -292,7 +292,9 @@ impl Book {
             match self.store.commit(commit).await? {
                 Committed::Done => return Ok(Completion::Recorded),
                 Committed::Refused(Refusal::Note { found: None, .. }) => before = None, // it was swept
-                Committed::Refused(Refusal::Note { found: Some(bytes), .. }) => {
+                Committed::Refused(Refusal::Note {
+                    found: Some(bytes), ..
+                }) => {
                     let found = Row::decode(key, &bytes)?;
                     if found.expires_at > wall_clock() {
                         return Ok(Completion::Refused);

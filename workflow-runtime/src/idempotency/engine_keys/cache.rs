@@ -101,7 +101,10 @@ mod tests {
         let size = 64 * 1024;
         for n in 0..2_000 {
             cache.insert(key(n), known(size, 9));
-            assert!(cache.get(&key(0), now).is_some(), "used all the time, at {n}");
+            assert!(
+                cache.get(&key(0), now).is_some(),
+                "used all the time, at {n}"
+            );
             let entries = cache.young.len() + cache.old.len();
             assert!(entries * size <= MAX_BYTES, "{entries}");
         }

@@ -151,9 +151,11 @@ mod tests {
             hex(written[1].key.as_bytes()),
             format!("726e0001{}000100ff00ff00ff020001", "ab".repeat(32))
         );
-        assert!(written.iter().all(|c| {
-            c.value.as_ref().map_or(0, Bytes::len) <= NoteChange::MAX_VALUE_BYTES
-        }));
+        assert!(
+            written
+                .iter()
+                .all(|c| { c.value.as_ref().map_or(0, Bytes::len) <= NoteChange::MAX_VALUE_BYTES })
+        );
         let value = written[3].value.as_ref().expect("set");
         let read = Row::decode(key, value).expect("reads");
         assert_eq!(read.chunks, 2);
