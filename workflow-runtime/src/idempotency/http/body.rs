@@ -73,7 +73,10 @@ impl<B: Body<Data = Bytes>> Body for LayerBody<B> {
         };
         let mut hint = SizeHint::new();
         hint.set_lower(rest.lower().saturating_add(read));
-        if let Some(upper) = rest.upper().and_then(|upper| upper.checked_add(read)) {
+        // The end of a body that failed is not known: whoever was told a length would not see that it broke off.
+        if self.failed.is_none()
+            && let Some(upper) = rest.upper().and_then(|upper| upper.checked_add(read))
+        {
             hint.set_upper(upper);
         }
         hint

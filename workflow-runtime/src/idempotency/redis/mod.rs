@@ -33,6 +33,9 @@ const ANSWER_WITHIN: Duration = Duration::from_secs(5);
 /// The longest lease or time to live: the server's numbers are exact to 2^53 microseconds.
 const LONGEST: Duration = Duration::from_secs(100 * 366 * 24 * 3600);
 
+/// How often a connection is tried for one call: about two seconds.
+const RECONNECTS: usize = 4;
+
 /// How often a write is tried whose answer was lost. All of them may be repeated.
 const TRIES: u32 = 4;
 
@@ -78,6 +81,9 @@ impl RedisKeys {
     pub async fn connect(url: &str) -> KeyResult<Self> {
         let client = redis::Client::open(url).map_err(failed)?;
         let config = ConnectionManagerConfig::new()
+            .set_min_delay(RETRY_AFTER)
+            .set_max_delay(ANSWER_WITHIN / 5)
+            .set_number_of_retries(RECONNECTS)
             .set_response_timeout(Some(ANSWER_WITHIN))
             .set_connection_timeout(Some(ANSWER_WITHIN));
         let connection = ConnectionManager::new_with_config(client, config);
