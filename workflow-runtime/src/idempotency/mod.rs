@@ -136,6 +136,11 @@ pub trait KeyStore: Send + Sync + 'static {
     /// done, the claim ends with its lease.
     fn abandon(&self, ticket: Ticket);
 
+    /// Returns the largest outcome that can be kept.
+    fn outcome_limit(&self) -> usize {
+        usize::MAX
+    }
+
     /// Resolves when a key that was in flight may have changed, and at the latest after `patience`.
     fn changed(&self, key: KeyId, patience: Duration) -> BoxFuture<'_, ()> {
         let _ = key;

@@ -33,6 +33,9 @@ const ANSWER_WITHIN: Duration = Duration::from_secs(5);
 /// The longest lease or time to live: the server's numbers are exact to 2^53 microseconds.
 const LONGEST: Duration = Duration::from_secs(100 * 366 * 24 * 3600);
 
+/// The largest outcome: the server's limit for a value, less a little.
+const LARGEST: usize = 500 * 1024 * 1024;
+
 /// How often a connection is tried for one call: about two seconds.
 const RECONNECTS: usize = 4;
 
@@ -277,6 +280,10 @@ impl KeyStore for RedisKeys {
 
     fn look_up(&self, key: KeyId) -> BoxFuture<'_, KeyResult<Option<Entry>>> {
         Box::pin(self.look(key))
+    }
+
+    fn outcome_limit(&self) -> usize {
+        LARGEST
     }
 
     fn abandon(&self, ticket: Ticket) {
