@@ -10,6 +10,7 @@
 mod endless;
 mod engine;
 mod floor;
+mod guard;
 mod inside;
 mod leaving;
 mod report;
@@ -56,6 +57,7 @@ fn main() -> ExitCode {
         ["timers"] => return met(leaving::timers(scratch, 10_000)),
         ["signals"] => return met(inside::signals(scratch, repeats())),
         ["endless"] => return met(endless::resumes(scratch, repeats())),
+        ["guard"] => return met(guard::guard(scratch, repeats())),
         ["fan-out"] => {
             let linear = inside::fan_out_time(scratch, repeats());
             let small = in_child("fan-out-memory", "bytes_per_step", Some(4_096.0));
@@ -89,7 +91,7 @@ fn main() -> ExitCode {
         _ => {
             eprintln!(
                 "usage: bench floor | throughput | replay | waiting-memory | open-empty | sustained | sleepers [N] | \
-                 sleepers-store | timers | signals | endless | fan-out | steps N"
+                 sleepers-store | timers | signals | endless | guard | fan-out | steps N"
             );
             return ExitCode::FAILURE;
         }

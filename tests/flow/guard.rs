@@ -201,7 +201,8 @@ async fn a_panic_and_a_drop_free_the_key_and_a_waiting_caller_takes_over() {
                     assert!(!panics, "on purpose");
                     std::future::pending::<Result<u8, Error>>().await
                 };
-                engine.once(u8::from(panics)).run(work).await
+                let hour = Duration::from_secs(3600); // the key is freed, not taken over
+                engine.once(u8::from(panics)).lease(hour).run(work).await
             }
         });
         begun.notified().await;
@@ -214,7 +215,9 @@ async fn a_panic_and_a_drop_free_the_key_and_a_waiting_caller_takes_over() {
         if !panics {
             first.abort();
         }
-        assert_eq!(second.await.expect("no panic").expect("took over"), 2);
+        let second = tokio::time::timeout(Duration::from_secs(120), second).await;
+        let second = second.expect("in time").expect("no panic");
+        assert_eq!(second.expect("took over"), 2);
         assert!(first.await.is_err());
     }
 }
@@ -355,6 +358,29 @@ async fn keys_are_usable_without_an_engine_at_hand() {
         .await
         .expect("is the same key");
     assert_eq!(work.times(), 1);
+}
+
+#[tokio::test]
+async fn a_value_that_is_too_large_for_the_store_is_not_done_again_either() {
+    let engine = Engine::builder()
+        .payload_limit(usize::MAX)
+        .open_in_memory()
+        .await;
+    let engine = engine.expect("opens");
+    let times = AtomicU32::new(0);
+    for _ in 0..2 {
+        let large = engine.once("k").run(async || {
+            times.fetch_add(1, Ordering::SeqCst);
+            Ok::<_, Error>("x".repeat(16 * 1024 * 1024))
+        });
+        let refused = large.await.map(|text| text.len());
+        assert!(matches!(refused, Err(OnceError::NoValue(_))), "{refused:?}");
+    }
+    assert_eq!(times.load(Ordering::SeqCst), 1);
+    let fits = engine
+        .once("j")
+        .run(async || Ok::<_, Error>("x".repeat(16 * 1024 * 1024 - 100)));
+    assert!(fits.await.is_ok());
 }
 
 struct Backwards;

@@ -61,7 +61,15 @@
 //!
 //! In the order data flows: [`step`](macro@step) and [`workflow`](macro@workflow) make calls
 //! ([`StepCall`], [`WorkflowCall`]); an [`Engine`] starts and drives them; `replay` decides what a
-//! recorded journal asks of the code; [`journal`] is what is written; a [`store`] keeps it.
+//! recorded journal asks of the code; [`journal`] is what is written; a [`store`] keeps it. Beside all that,
+//! [`idempotency`] guards work that is no workflow ([`Engine::once`]).
+//!
+//! # Features
+//!
+//! None is on by default.
+//!
+//! - `http`: `idempotency::http`, a tower layer for the `Idempotency-Key` header.
+//! - `redis`: `idempotency::RedisKeys`, keys that live in Redis.
 
 mod call;
 mod context;

@@ -206,6 +206,14 @@ impl Payloads {
         Self::new(self.limit, None)
     }
 
+    /// The same with a limit that is no larger than this, less a few bytes for what stands around a payload.
+    pub(crate) fn at_most(&self, limit: usize) -> Self {
+        Self {
+            limit: self.limit.min(limit.saturating_sub(16)),
+            codec: self.codec.clone(),
+        }
+    }
+
     /// Has the codec hook transform bytes that are no payload of this; `None` if there is no hook.
     pub(crate) fn recode(&self, plain: &[u8]) -> Result<Option<Bytes>, PayloadError> {
         match &self.codec {

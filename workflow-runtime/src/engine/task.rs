@@ -109,7 +109,7 @@ pub(super) async fn resume_all(shared: &Arc<Shared>) -> Result<(), EngineError> 
         unfinished.sort_by_key(|header| shared.marks.weight(header.run));
     }
     for header in unfinished {
-        if header.namespace != (*shared.services.namespace).into() {
+        if *header.namespace != *shared.services.namespace {
             continue;
         }
         match &header.state {

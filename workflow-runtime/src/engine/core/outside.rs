@@ -98,12 +98,6 @@ impl Outside {
         checkpoint.tokens.sort();
     }
 
-    /// The bytes of signals that were received and not taken.
-    pub(super) fn unread_bytes(&self) -> usize {
-        let unread = self.signals.values().flat_map(|one| &one.received);
-        unread.map(Bytes::len).sum()
-    }
-
     /// Takes up what a checkpoint carried over.
     pub(super) fn take_carried(&mut self, checkpoint: &Checkpoint) {
         for (name, unread) in &checkpoint.signals {

@@ -3,6 +3,8 @@
 //! Owns the table of claims and the order of looking, claiming and recording. Never holds its lock across a
 //! read or a write of the store.
 
+mod recording;
+
 use std::collections::HashMap;
 use std::collections::hash_map::Entry as Place;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -11,18 +13,21 @@ use std::time::Duration;
 use bytes::Bytes;
 use tokio::sync::Notify;
 use tokio::sync::futures::OwnedNotified;
+use tokio::time::Instant;
 
 use super::super::{
-    Busy, Completion, Done, Entry, EntryState, KeyError, KeyId, KeyResult, Reservation, Reserve,
-    Ticket,
+    Busy, Done, Entry, EntryState, KeyError, KeyId, KeyResult, Reservation, Reserve, Ticket,
 };
 use super::cache::{Cache, Known};
-use super::rows::{self, MAX_OUTCOME, Row};
+use super::rows::Row;
 use crate::clock::{Clock, Timestamp};
 use crate::digest::Digest;
 use crate::engine::notes;
 use crate::payload::Payloads;
-use crate::store::{Changes, Commit, Committed, Guard, NoteChange, NoteKey, Refusal, Store};
+use crate::store::Store;
+
+/// A lease that no clock can count ends after a year.
+const LONGEST_LEASE: Duration = Duration::from_secs(365 * 24 * 3600);
 
 /// The keys of one namespace in one process.
 pub(crate) struct Book {
@@ -54,6 +59,8 @@ enum Slot {
 struct Claimed {
     ticket: Ticket,
     body: Digest,
+    /// When the claim ends, by a clock that nobody sets: two callers must not work at once because of one that was.
+    ends: Instant,
     /// Its outcome is being written: nobody takes it over.
     completing: bool,
     /// What the key's row said when it was taken.
@@ -179,14 +186,16 @@ impl Book {
             Slot::Looked(told) => return Ok(Seen::Wait(enlist(told))),
             Slot::Claimed(claimed) => claimed,
         };
-        let ticket = &mut claimed.ticket;
-        if !claimed.completing && (ticket.until <= now || ticket.owner == request.owner) {
-            let is_other = ticket.owner != request.owner;
-            if is_other {
-                state.fence = next_fence(state.fence, now);
-                *ticket = ticket_of(request, state.fence, now);
-                claimed.body = request.body;
-            }
+        let is_same = claimed.ticket.owner == request.owner;
+        if !is_same && claimed.has_ended() {
+            state.fence = next_fence(state.fence, now);
+            claimed.ticket = ticket_of(request, state.fence, now);
+            claimed.ends = ending(request.lease);
+            claimed.body = request.body;
+            return Ok(Seen::Answer(Reservation::New(claimed.ticket)));
+        }
+        let ticket = &claimed.ticket;
+        if is_same && !claimed.completing {
             return Ok(Seen::Answer(Reservation::New(*ticket)));
         }
         Ok(Seen::Answer(match claimed.body == request.body {
@@ -231,102 +240,6 @@ impl Book {
         }
     }
 
-    /// Records an outcome, in a task of its own: begun, it is finished, whoever still waits for it.
-    pub(super) async fn complete(
-        self: Arc<Self>,
-        ticket: Ticket,
-        outcome: Bytes,
-        ttl: Duration,
-    ) -> KeyResult<Completion> {
-        let coded = match self.payloads.recode(&outcome) {
-            Ok(coded) => coded.unwrap_or_else(|| outcome.clone()),
-            Err(_) => return Err(KeyError::Codec),
-        };
-        if coded.len() > MAX_OUTCOME {
-            return Err(KeyError::TooLarge {
-                bytes: coded.len(),
-                limit: MAX_OUTCOME,
-            });
-        }
-        let (before, body) = {
-            let mut state = self.lock();
-            let Some(claimed) = state.claim_of(&ticket) else {
-                return Ok(Completion::Refused);
-            };
-            if claimed.completing {
-                return Ok(Completion::Refused);
-            }
-            claimed.completing = true;
-            (claimed.before.take(), claimed.body)
-        };
-        let completed_at = self.clock.now();
-        let row = Row {
-            body,
-            since: ticket.since,
-            completed_at,
-            expires_at: completed_at.after(ttl),
-            outcome: coded,
-            chunks: 0,
-        };
-        let recording = async move {
-            let known = Known {
-                body,
-                since: row.since,
-                done: Done {
-                    outcome,
-                    completed_at,
-                    expires_at: row.expires_at,
-                },
-            };
-            let written = self.write(ticket.key, row, before).await;
-            let is_done = matches!(written, Ok(Completion::Recorded));
-            self.settle(&ticket, is_done.then_some(known));
-            written
-        };
-        match tokio::spawn(recording).await {
-            Ok(written) => written,
-            Err(_) => Err(KeyError::Stopped), // the runtime goes down
-        }
-    }
-
-    /// Writes a row, unless another engine was faster.
-    async fn write(&self, key: KeyId, row: Row, before: Option<Before>) -> KeyResult<Completion> {
-        let name = notes::guarded_row(&self.namespace, key.as_bytes());
-        let mut before = before;
-        loop {
-            let mut changes = Vec::new();
-            if let Some(before) = &before {
-                changes.extend(before.row.removal(&self.namespace, key));
-            }
-            changes.extend(rows::writing(&self.namespace, key, row.clone()));
-            let commit = guarded(name.clone(), before.map(|before| before.bytes), changes);
-            match self.store.commit(commit).await? {
-                Committed::Done => return Ok(Completion::Recorded),
-                Committed::Refused(Refusal::Note { found: None, .. }) => before = None, // it was swept
-                Committed::Refused(Refusal::Note {
-                    found: Some(bytes), ..
-                }) => {
-                    let found = Row::decode(key, &bytes)?;
-                    if found.expires_at > self.clock.now() {
-                        return Ok(Completion::Refused);
-                    }
-                    before = Some(Before { bytes, row: found });
-                }
-                Committed::Refused(_) => return Ok(Completion::Refused),
-            }
-        }
-    }
-
-    /// Ends a claim whose outcome was written, or could not be.
-    fn settle(&self, ticket: &Ticket, known: Option<Known>) {
-        let mut state = self.lock();
-        match known {
-            Some(known) => state.cache.insert(ticket.key, known),
-            None => state.cache.remove(&ticket.key),
-        }
-        self.remove(&mut state, ticket);
-    }
-
     pub(super) fn release(&self, ticket: &Ticket) {
         let mut state = self.lock();
         if state.claim_of(ticket).is_some_and(|c| !c.completing) {
@@ -356,6 +269,7 @@ impl Book {
         let claimed = state.claim_of(ticket);
         claimed.is_some_and(|claimed| {
             claimed.ticket.until = self.clock.now().after(lease);
+            claimed.ends = ending(lease);
             true
         })
     }
@@ -365,7 +279,7 @@ impl Book {
         {
             let mut state = self.lock();
             if let Some(Slot::Claimed(claimed)) = state.slots.get(&key)
-                && (claimed.ticket.until > now || claimed.completing)
+                && !claimed.has_ended()
             {
                 return Ok(Some(Entry {
                     body: claimed.body,
@@ -429,6 +343,7 @@ impl Duty<'_> {
                 let claimed = Claimed {
                     ticket,
                     body: request.body,
+                    ends: ending(request.lease),
                     completing: false,
                     before,
                     gone: Arc::new(Notify::new()),
@@ -457,6 +372,13 @@ impl Drop for Duty<'_> {
     }
 }
 
+impl Claimed {
+    /// Says whether another caller may take it over.
+    fn has_ended(&self) -> bool {
+        !self.completing && self.ends <= Instant::now()
+    }
+}
+
 impl State {
     /// The claim that a ticket is for, unless it was taken over or is gone.
     fn claim_of(&mut self, ticket: &Ticket) -> Option<&mut Claimed> {
@@ -464,16 +386,6 @@ impl State {
             Some(Slot::Claimed(claimed)) if claimed.ticket.fence == ticket.fence => Some(claimed),
             _ => None,
         }
-    }
-}
-
-fn guarded(key: NoteKey, expected: Option<Bytes>, notes: Vec<NoteChange>) -> Commit {
-    Commit {
-        guards: vec![Guard { key, expected }],
-        changes: Changes {
-            notes,
-            ..Changes::default()
-        },
     }
 }
 
@@ -485,6 +397,11 @@ fn enlist(notify: &Arc<Notify>) -> OwnedNotified {
 /// Later claims have higher numbers, also after a restart as long as the clock goes on.
 fn next_fence(last: u64, now: Timestamp) -> u64 {
     now.as_micros().max(last + 1)
+}
+
+fn ending(lease: Duration) -> Instant {
+    let now = Instant::now();
+    now.checked_add(lease).unwrap_or(now + LONGEST_LEASE)
 }
 
 fn ticket_of(request: &Reserve, fence: u64, now: Timestamp) -> Ticket {
