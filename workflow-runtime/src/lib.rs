@@ -68,6 +68,8 @@ mod determinism;
 mod engine;
 mod replay;
 
+pub mod audit;
+
 pub mod journal;
 
 pub mod store;
@@ -84,6 +86,9 @@ mod ids;
 mod key;
 mod logs;
 mod payload;
+mod shape;
+#[cfg(feature = "testing")]
+pub mod testing;
 
 pub use call::{
     Abort, CheckpointTaken, ChildRun, CloseHook, Direct, Elapsed, Hook, Signals, Sleep, Step,

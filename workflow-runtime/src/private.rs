@@ -16,6 +16,9 @@ pub use crate::context::{ClosureScoped, Scoped};
 pub use crate::engine::resources::MissingResource;
 pub use crate::key::Key;
 pub use crate::replay::{FreshFor, OnStale};
+pub use crate::shape::{
+    Callee, HelperDefinition, Node, NotDescribed, Shape, StepAbout, Target, WorkflowAbout,
+};
 pub use crate::store::Durability;
 
 use crate::context::ScopeElement;

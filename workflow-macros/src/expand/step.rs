@@ -5,6 +5,7 @@ use quote::{quote, quote_spanned};
 use syn::ext::IdentExt;
 use syn::{Signature, Type};
 
+use super::about;
 use super::{
     body_call, body_function, closing_bracket, door, first_span, marker, marker_name, outer_params,
     place, returns, type_span,
@@ -35,6 +36,8 @@ pub(crate) fn expand(function: &Function, options: &StepOptions) -> TokenStream 
     let span = function.span();
     let shared = quote_spanned!(span=> <#name as #door::Step>::DEFINITION);
     let outer = outer(function, options, &TokenStream::new(), &shared);
+    let target = quote_spanned!(span=> #door::Target::Step(<Self as #door::Step>::DEFINITION));
+    let target = about::target(span, &door, &target);
     quote_spanned! {span=>
         #outer
         #marker
@@ -42,6 +45,7 @@ pub(crate) fn expand(function: &Function, options: &StepOptions) -> TokenStream 
         impl #name {
             /// The name that the journal knows this step by.
             pub const NAME: &'static ::core::primitive::str = <Self as #door::Step>::DEFINITION.name;
+            #target
         }
         #cfg
         impl #door::Step for #name {
@@ -83,6 +87,7 @@ pub(crate) fn definition(
     let fresh_for = optional(span, fresh_for);
     let durability = options.durability.map(|it| choice("Durability", it));
     let durability = optional(span, durability);
+    let about = about::step(function, options, door);
     let (file, line) = place(function);
     quote_spanned! {span=>
         #door::StepDefinition {
@@ -96,6 +101,7 @@ pub(crate) fn definition(
             announced: #announced,
             fresh_for: #fresh_for,
             durability: #durability,
+            about: #about,
             file: #file,
             line: #line,
         }

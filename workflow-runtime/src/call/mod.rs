@@ -31,6 +31,7 @@ pub use attempt::{Attempt, blocking};
 pub use checkpoint::{CheckpointTaken, checkpoint};
 pub use child::{ChildRun, WorkflowCall, start_child};
 pub use direct::Direct;
+pub(crate) use hooks::OWN_STEPS;
 pub use hooks::{CloseHook, Hook, TakeHook, hook};
 pub use patch::{deprecate_patch, patched};
 pub use publish::publish;
@@ -44,6 +45,7 @@ pub use workflow::{Step, Workflow};
 use std::time::Duration;
 
 use crate::replay::FreshFor;
+use crate::shape::{StepAbout, WorkflowAbout};
 use crate::store::Durability;
 
 /// What the macro knows of a step.
@@ -69,6 +71,8 @@ pub struct StepDefinition {
     pub fresh_for: Option<FreshFor>,
     /// `durability`, where it is not the engine's.
     pub durability: Option<Durability>,
+    /// What it says about itself, for those who read code.
+    pub about: StepAbout,
     /// Where the step is defined.
     pub file: &'static str,
     /// Where the step is defined.
@@ -121,6 +125,8 @@ pub struct WorkflowDefinition {
     pub changes: CodeChanges,
     /// Names of the arguments, in order.
     pub args: &'static [&'static str],
+    /// What it says about itself, for those who read code.
+    pub about: WorkflowAbout,
     /// Where the workflow is defined.
     pub file: &'static str,
     /// Where the workflow is defined.

@@ -13,7 +13,7 @@ use super::task::take_up;
 use super::{Engine, EngineError, RunEntry, Shared, handle};
 use crate::clock::wall_clock;
 use crate::ids::RunId;
-use crate::journal::{Chain, Draft, Event, JournalError, Outcome, Reader, Record, RunReopened};
+use crate::journal::{Chain, Draft, Event, JournalError, Reader, Record, RunReopened};
 use crate::replay::History;
 use crate::store::{EndKind, Epoch, Reopening, RunState, StoreError};
 
@@ -139,7 +139,7 @@ fn failed_outcomes(records: &[Record]) -> Vec<u64> {
     let mut failed = Vec::new();
     for record in records {
         match &record.event {
-            Event::StepCompleted(step) if !matches!(step.outcome, Outcome::Ok(_)) => {
+            Event::StepCompleted(step) if !step.outcome.is_success() => {
                 failed.push(record.seq);
             }
             Event::RunReopened(reopened) => failed.retain(|seq| !reopened.voided.contains(seq)),
