@@ -40,7 +40,11 @@ impl Bank {
     }
 
     fn total(&self) -> u64 {
-        self.0.lock().expect("no panic under the lock").values().sum()
+        self.0
+            .lock()
+            .expect("no panic under the lock")
+            .values()
+            .sum()
     }
 }
 
@@ -51,10 +55,11 @@ async fn typed(#[resource] bank: &Bank, cents: u64, lost: bool) -> Result<u64, R
     if lost {
         let _answer = bank.charge(key, cents);
     }
-    bank.charge(key, cents).or_already_done(|refused| match refused {
-        Refused::Conflict { cents } => Some(*cents),
-        Refused::NoMoney => None,
-    })
+    bank.charge(key, cents)
+        .or_already_done(|refused| match refused {
+            Refused::Conflict { cents } => Some(*cents),
+            Refused::NoMoney => None,
+        })
 }
 
 #[step]
@@ -235,7 +240,10 @@ async fn a_value_of_another_type_fails_the_step_and_names_the_type() {
         Err(RunError::Failed(error)) => {
             assert!(error.is_fatal());
             let text = error.to_string();
-            assert!(text.contains("`mistaken`") && text.contains("`u64`"), "{text}");
+            assert!(
+                text.contains("`mistaken`") && text.contains("`u64`"),
+                "{text}"
+            );
             assert!(!text.contains("a text"), "a payload is in an error: {text}");
         }
         other => panic!("{other:?}"),
@@ -272,5 +280,8 @@ async fn a_retry_of_the_run_does_not_do_it_again() {
     assert_eq!(run.result().await.expect("ends well"), 507);
     let journal = engine.journal(run.id()).await.expect("reads");
     let names: Vec<_> = steps(&journal).into_iter().map(|step| step.name).collect();
-    assert_eq!(names, ["untyped".into(), "moody".into(), "moody".into()] as [Box<str>; 3]);
+    assert_eq!(
+        names,
+        ["untyped".into(), "moody".into(), "moody".into()] as [Box<str>; 3]
+    );
 }

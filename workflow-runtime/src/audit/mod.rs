@@ -37,8 +37,6 @@ mod gather;
 mod rules;
 mod stages;
 mod table;
-#[cfg(test)]
-mod tests;
 
 use std::fmt;
 use std::sync::Arc;

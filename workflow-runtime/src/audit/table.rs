@@ -90,7 +90,11 @@ impl Audit {
                 .timeout
                 .map_or_else(|| NOTHING.to_owned(), duration),
             step.key_kept.to_string(),
-            or(join(found.map(|it| it.code)), NOTHING),
+            match (join(found.map(|it| it.code)), definition.about.audit) {
+                (found, _) if found.is_empty() => NOTHING.to_owned(),
+                (found, Some(_)) => format!("accepted: {found}"),
+                (found, None) => found,
+            },
         ]
     }
 }
