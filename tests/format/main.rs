@@ -6,6 +6,7 @@
 
 mod changed;
 mod closing;
+mod done;
 mod endless;
 mod ids;
 mod journal;

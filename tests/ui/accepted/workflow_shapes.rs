@@ -90,12 +90,12 @@ async fn order(cents: u64) -> Result<u64> {
     a
 }
 
-#[test]
-fn steps_in_a_function() {}
-
 fn main() {
-    use workflow_runtime::Engine;
-    let _ = Engine::builder().register::<order>();
+    use workflow_runtime::audit::Audit;
+    let audit = Audit::of::<order>();
+    let mut found: Vec<_> = audit.steps().map(|step| step.name()).collect();
+    found.sort_unstable();
+    assert_eq!(found, ["charge", "generic", "local", "stamp"]);
     let _ = order(1);
 
     #[step]
@@ -107,4 +107,6 @@ fn main() {
         inner().await
     }
     let _ = outer();
+    let audit = Audit::of::<outer>();
+    assert_eq!(audit.steps().count(), 0, "steps in a function are not seen");
 }
