@@ -15,6 +15,7 @@ mod closing;
 mod concurrency;
 mod crash_everywhere;
 mod divergence;
+mod drawing;
 mod durable;
 mod engine;
 mod family;

@@ -109,7 +109,7 @@ pub fn step(
 /// Calling `checkout(order)` runs nothing: it makes a `WorkflowCall<checkout>`. Give it to
 /// `engine.start(..)`, or await it in another workflow, where it is a child run. The type
 /// `checkout` beside the function is what `register::<checkout>()` takes; it has
-/// `checkout::NAME` and `checkout::VERSION`.
+/// `checkout::NAME`, `checkout::VERSION` and `checkout::diagram()`.
 ///
 /// A run is resumed by running the function again from its beginning, with the outcomes of
 /// its steps out of the journal. So:

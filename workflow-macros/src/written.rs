@@ -24,6 +24,15 @@ enum Left {
     Operator,
 }
 
+/// What is open and not closed yet.
+#[derive(Default)]
+struct Open {
+    /// Lists of type arguments.
+    angles: usize,
+    /// The parameters of a closure.
+    closure: bool,
+}
+
 /// Words after which `&`, `*` and `-` stand for themselves.
 const WORDS: &[&str] = &[
     "as", "async", "await", "break", "dyn", "else", "for", "if", "impl", "in", "let", "match",
@@ -33,8 +42,7 @@ const WORDS: &[&str] = &[
 /// Writes tokens down.
 pub(crate) fn written(tokens: &impl ToTokens) -> String {
     let mut text = String::new();
-    let mut open = 0;
-    write(tokens.to_token_stream(), &mut text, &mut open);
+    write(tokens.to_token_stream(), &mut text);
     text
 }
 
@@ -49,7 +57,8 @@ pub(crate) fn label(tokens: &impl ToTokens) -> String {
     short
 }
 
-fn write(stream: TokenStream, text: &mut String, angles: &mut usize) {
+fn write(stream: TokenStream, text: &mut String) {
+    let mut opened = Open::default();
     let mut left = Left::Glue;
     let mut tokens = stream.into_iter().peekable();
     while let Some(token) = tokens.next() {
@@ -66,7 +75,7 @@ fn write(stream: TokenStream, text: &mut String, angles: &mut usize) {
                     space(text);
                 }
                 text.push_str(open);
-                write(group.stream(), text, &mut 0);
+                write(group.stream(), text);
                 text.push_str(close);
                 Left::Operand
             }
@@ -105,7 +114,7 @@ fn write(stream: TokenStream, text: &mut String, angles: &mut usize) {
                     joint = next.spacing() == Spacing::Joint;
                     tokens.next();
                 }
-                punctuate(&operator, left, text, angles)
+                punctuate(&operator, left, text, &mut opened)
             }
         };
     }
@@ -114,14 +123,14 @@ fn write(stream: TokenStream, text: &mut String, angles: &mut usize) {
 /// Says whether a character that follows at once belongs to the operator before it.
 fn one_operator(operator: &str, next: char) -> bool {
     match operator {
-        "'" | "," | ";" | "?" => false,
+        "'" | "," | ";" | "?" | "::" => false,
         // `>>` may close two lists of arguments.
         "<" | ">" => next == '=',
         _ => next != '\'',
     }
 }
 
-fn punctuate(operator: &str, left: Left, text: &mut String, angles: &mut usize) -> Left {
+fn punctuate(operator: &str, left: Left, text: &mut String, opened: &mut Open) -> Left {
     let after_operand = matches!(left, Left::Operand | Left::Type);
     match operator {
         "." | "::" | "..=" | ".." => {
@@ -144,14 +153,25 @@ fn punctuate(operator: &str, left: Left, text: &mut String, angles: &mut usize) 
             Left::Glue
         }
         "<" if left == Left::Type || (left == Left::Glue && text.ends_with("::")) => {
-            *angles += 1;
+            opened.angles += 1;
             text.push('<');
             Left::Glue
         }
-        ">" if *angles > 0 => {
-            *angles -= 1;
+        ">" if opened.angles > 0 => {
+            opened.angles -= 1;
             text.push('>');
             Left::Type
+        }
+        "|" if opened.closure || !after_operand => {
+            if !opened.closure && left != Left::Glue {
+                space(text);
+            }
+            text.push('|');
+            opened.closure = !opened.closure;
+            match opened.closure {
+                true => Left::Glue,
+                false => Left::Operator,
+            }
         }
         "&" | "*" | "-" | "!" | "'" | "#" | "$" | "&&" if !after_operand => {
             if left != Left::Glue {

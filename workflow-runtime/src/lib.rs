@@ -69,6 +69,7 @@ mod engine;
 mod replay;
 
 pub mod audit;
+mod diagram;
 
 pub mod journal;
 
@@ -80,6 +81,7 @@ pub mod __private;
 pub mod clock;
 mod codec;
 mod digest;
+mod duration;
 mod error;
 mod id_map;
 mod ids;
@@ -101,6 +103,7 @@ pub use context::{
     scope, try_get_step_metadata, try_get_workflow_metadata,
 };
 pub use determinism::{Random, now, random, uuid};
+pub use diagram::Diagram;
 pub use digest::Digest;
 pub use engine::{
     Cancel, CatchUp, Debounce, Debounced, Engine, EngineBuilder, EngineError, Fork, ForkPoint,

@@ -90,14 +90,19 @@ pub enum Target {
     Other,
 }
 
-/// Says of all types that no step, workflow or helper stands beside them. Those that do have a constant of
-/// the same name of their own, which the compiler prefers.
-pub trait NotDescribed {
-    /// Nothing.
-    const A_MODULE_HAS_THIS_NAME_SO_CALL_THE_FUNCTION_BY_ITS_PATH: Target = Target::Other;
+impl Target {
+    /// The step that it is.
+    ///
+    /// # Panics
+    ///
+    /// If it is none; expanded code asks where it is one, when it is compiled.
+    pub const fn step(self) -> &'static StepDefinition {
+        match self {
+            Self::Step(definition) => definition,
+            _ => panic!("it is a step"),
+        }
+    }
 }
-
-impl<T> NotDescribed for T {}
 
 /// What a body does.
 #[derive(Debug)]

@@ -1,6 +1,6 @@
-//! A function that shares its name with a module is called by its path in a workflow.
+//! A plain function that shares its name with a module is called by its path in a workflow. A step is not.
 
-use workflow_runtime::{Result, step, workflow};
+use workflow_runtime::{Result, workflow};
 
 mod charge {
     #[workflow_runtime::step(marker = false)]
@@ -14,25 +14,23 @@ mod validate {
     }
 }
 
-#[step]
-async fn fine() -> Result<()> {
+use charge::charge;
+use validate::validate;
+
+#[workflow]
+async fn by_its_path(cents: u64) -> Result<()> {
+    if validate::validate(cents) {
+        charge(cents).await?;
+    }
     Ok(())
 }
 
 #[workflow]
-async fn named(cents: u64) -> Result<()> {
-    use validate::validate;
+async fn by_its_name(cents: u64) -> Result<()> {
     if validate(cents) {
-        charge::charge(cents).await?;
+        charge(cents).await?;
     }
-    fine().await
-}
-
-use charge::charge;
-
-#[workflow]
-async fn clashing(cents: u64) -> Result<()> {
-    charge(cents).await
+    Ok(())
 }
 
 fn main() {}

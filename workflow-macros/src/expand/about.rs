@@ -2,11 +2,11 @@
 //! step's body uses its id. For the audit, pictures and comparisons of code; never read while a run goes on.
 
 use proc_macro2::{Delimiter, Ident, Span, TokenStream, TokenTree};
-use quote::quote_spanned;
+use quote::{ToTokens, quote_spanned};
 use syn::ExprPath;
 
 use super::first_span;
-use super::shape::{lookup, target_name};
+use super::shape::{lookup, nothing, target_name};
 use crate::args::StepOptions;
 use crate::model::{Function, Param, ParamKind, Resource};
 use crate::shape;
@@ -87,13 +87,34 @@ pub(crate) fn workflow(function: &Function, door: &TokenStream) -> TokenStream {
     }
 }
 
-/// The constant by which callers find what a function is to them.
-pub(crate) fn target(span: Span, door: &TokenStream, target: &TokenStream) -> TokenStream {
-    let name = target_name(span);
+/// The constant by which callers find what a function is to them: on the type beside it, or in its module.
+pub(crate) fn target(
+    function: &Function,
+    vis: &impl ToTokens,
+    door: &TokenStream,
+    target: &TokenStream,
+) -> TokenStream {
+    let span = function.span();
+    let name = target_name(&function.sig.ident, span);
     quote_spanned! {span=>
         #[doc(hidden)]
-        pub const #name: #door::Target = #target;
+        #[allow(non_upper_case_globals)]
+        #vis const #name: #door::Target = #target;
     }
+}
+
+/// The constant of a function that has no type beside it because a module has its name: that module is where it
+/// is looked for.
+pub(crate) fn target_in_module(
+    function: &Function,
+    door: &TokenStream,
+    value: &TokenStream,
+) -> TokenStream {
+    let (cfg, target) = (
+        function.attributes.cfg(),
+        target(function, &function.vis, door, value),
+    );
+    quote_spanned!(function.span()=> #cfg #target)
 }
 
 /// The types of the arguments and of what is returned, as written.
@@ -106,13 +127,19 @@ fn signature(function: &Function) -> (Vec<String>, String) {
 fn undone_by(path: &ExprPath, door: &TokenStream) -> TokenStream {
     let span = Span::mixed_site().located_at(first_span(path));
     let text = written(path);
-    let target = match shape::lookup(&path.path) {
-        Some((name, place)) if path.qself.is_none() => lookup(name, &place, door),
-        _ => quote_spanned!(span=> #door::Target::Other),
+    let (nothing, target) = match shape::lookup(&path.path) {
+        Some((name, place)) if path.qself.is_none() => (
+            nothing([name].into_iter(), door, span),
+            lookup(name, &place, door),
+        ),
+        _ => (
+            TokenStream::new(),
+            quote_spanned!(span=> #door::Target::Other),
+        ),
     };
     quote_spanned! {span=>
         ::core::option::Option::Some((#text, || {
-            use #door::NotDescribed as _;
+            #nothing
             const TARGET: #door::Target = #target;
             TARGET
         }))

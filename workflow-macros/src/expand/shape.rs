@@ -10,37 +10,64 @@
 //!
 //! In the inner block the glob finds the type of that name in the workflow's module, defined or imported
 //! there. Where there is none (a plain function, a closure in a variable), the empty type of the outer
-//! block is found, of which a trait says that it is nothing. For `a::b::charge(..)` the glob is
+//! block is found, of which a trait beside it says that it is nothing. For `a::b::charge(..)` the glob is
 //! `a::b::*`.
 //!
-//! A *module* of that name hides the empty type and has no such constant: the one case in which this does
-//! not compile. The constant's name says the way out: written with its path, the call is looked up in the
-//! module itself.
+//! A *module* of that name hides the empty type. If the function in it is a step without a type of its
+//! own (`marker = false`, which is meant for this), the constant stands in the module and is found. If it
+//! is a plain function, there is none: the one case in which this does not compile. The constant's name
+//! says the way out: written with its path, the call is looked up in the module itself.
+
+use std::collections::BTreeSet;
 
 use proc_macro2::{Ident, Span, TokenStream, TokenTree};
 use quote::{format_ident, quote, quote_spanned};
+use syn::ext::IdentExt;
 
 use crate::model::Function;
 use crate::shape::{Callee, Lookup, Node, Shape};
 
 /// What the types beside functions call what they are to their callers. The compiler shows it for a
-/// call of a function whose name is also a module's.
-pub(crate) fn target_name(span: Span) -> Ident {
-    Ident::new(
-        "A_MODULE_HAS_THIS_NAME_SO_CALL_THE_FUNCTION_BY_ITS_PATH",
-        span,
+/// call of a plain function whose name is also a module's.
+pub(crate) fn target_name(function: &Ident, span: Span) -> Ident {
+    let function = function.unraw();
+    format_ident!(
+        "CALL_{function}_BY_ITS_PATH_AS_A_MODULE_HAS_ITS_NAME",
+        span = span
     )
+}
+
+/// A trait that says of all types that no function of these names stands beside them. The constants of those
+/// that do are their own, which the compiler prefers.
+pub(crate) fn nothing<'a>(
+    functions: impl Iterator<Item = &'a Ident>,
+    door: &TokenStream,
+    span: Span,
+) -> TokenStream {
+    let names: BTreeSet<Ident> = functions.map(|it| target_name(it, span)).collect();
+    if names.is_empty() {
+        return TokenStream::new();
+    }
+    let names = names.iter();
+    quote_spanned! {span=>
+        #[allow(non_upper_case_globals)]
+        trait __Nothing {
+            #(const #names: #door::Target = #door::Target::Other;)*
+        }
+        impl<__T> __Nothing for __T {}
+    }
 }
 
 /// The function that gives the shape of a body.
 pub(crate) fn function(function: &Function, door: &TokenStream) -> TokenStream {
     let span = function.span();
     let shape = Shape::of(&function.body);
+    let nothing = nothing(shape.callees.iter().map(|it| &it.name), door, span);
     let callees = shape.callees.iter().map(|it| callee(it, door));
     let body = nodes(&shape.body, door, span);
     quote_spanned! {span=>
         || {
-            use #door::NotDescribed as _;
+            #nothing
             const SHAPE: &'static #door::Shape = &#door::Shape {
                 callees: &[#(#callees),*],
                 body: #body,
@@ -59,7 +86,7 @@ fn callee(callee: &Callee, door: &TokenStream) -> TokenStream {
 /// What a name stands for.
 pub(crate) fn lookup(name: &Ident, lookup: &Lookup, door: &TokenStream) -> TokenStream {
     let span = Span::mixed_site().located_at(name.span());
-    let (name, target) = (ours(name.clone(), span), target_name(span));
+    let (name, target) = (ours(name.clone(), span), target_name(name, span));
     let found = quote_spanned!(span=> #name::#target);
     let fallback = quote_spanned!(span=> #[allow(non_camel_case_types)] struct #name {});
     match lookup {

@@ -5,7 +5,8 @@ use quote::{quote, quote_spanned};
 use syn::ext::IdentExt;
 use syn::{Signature, Type};
 
-use super::{about, shape};
+use super::about;
+use super::shape::{self, target_name};
 use super::{
     body_call, body_function, closing_bracket, door, marker, marker_name, outer_params, place,
     returns, type_span,
@@ -66,12 +67,17 @@ fn workflow(function: &Function, options: &WorkflowOptions) -> TokenStream {
     let inside = quote_spanned!(span=> #door::WorkflowCall::<#name>::new((#(#names,)*)));
     let block = regroup(&function.body, inside);
     let implementation = implementation(function, options, &door);
+    let in_module = (options.marker == Some(false)).then(|| {
+        let target = target_name(ident, span);
+        about::target_in_module(function, &door, &quote_spanned!(span=> #name::#target))
+    });
     quote_spanned! {span=>
         #attributes
         #[track_caller]
         #vis #fn_token #ident(#params) -> #door::WorkflowCall<#name #close #block
         #marker
         #implementation
+        #in_module
     }
 }
 
@@ -99,7 +105,7 @@ fn implementation(
     let returns = returns(door, &output);
     let target =
         quote_spanned!(span=> #door::Target::Workflow(<Self as #door::Workflow>::DEFINITION));
-    let target = about::target(span, door, &target);
+    let target = about::target(function, &quote!(pub), door, &target);
     quote_spanned! {span=>
         #cfg
         impl #name {
@@ -107,6 +113,10 @@ fn implementation(
             pub const NAME: &'static ::core::primitive::str = <Self as #door::Workflow>::DEFINITION.name;
             /// The version that new runs begin with.
             pub const VERSION: ::core::primitive::u32 = <Self as #door::Workflow>::DEFINITION.version;
+            /// Draws this workflow from its source.
+            pub fn diagram() -> #door::Diagram {
+                #door::Diagram::of::<Self>()
+            }
             #target
         }
         #cfg
@@ -249,14 +259,7 @@ fn inline(function: &Function, options: &WorkflowOptions) -> TokenStream {
 }
 
 /// The type that bears a helper's name: by it the shapes of those who call it find its own.
-fn helper(
-    function: &Function,
-    options: &WorkflowOptions,
-    door: &TokenStream,
-) -> Option<TokenStream> {
-    if options.marker == Some(false) {
-        return None;
-    }
+fn helper(function: &Function, options: &WorkflowOptions, door: &TokenStream) -> TokenStream {
     let span = function.span();
     let (own_name, cfg) = (marker_name(function), function.attributes.cfg());
     let marker = marker(function, &own_name);
@@ -270,12 +273,15 @@ fn helper(
             line: #line,
         })
     };
-    let target = about::target(span, door, &target);
-    Some(quote_spanned! {span=>
+    if options.marker == Some(false) {
+        return about::target_in_module(function, door, &target);
+    }
+    let target = about::target(function, &quote!(pub), door, &target);
+    quote_spanned! {span=>
         #marker
         #cfg
         impl #own_name {
             #target
         }
-    })
+    }
 }

@@ -138,10 +138,7 @@ fn lookups(body: &str) -> Vec<String> {
     let shape = shape(body);
     let text = |it: &Callee| {
         let tokens = expanded(&it.name, &it.lookup, &quote!(d)).to_string();
-        normal(&tokens).replace(
-            "A_MODULE_HAS_THIS_NAME_SO_CALL_THE_FUNCTION_BY_ITS_PATH",
-            "T",
-        )
+        normal(&tokens).replace("CALL_charge_BY_ITS_PATH_AS_A_MODULE_HAS_ITS_NAME", "T")
     };
     shape.callees.iter().map(text).collect()
 }

@@ -46,6 +46,7 @@ pub use crate::call::EffectClass;
 use crate::call::{Announced, StepDefinition, Workflow, WorkflowDefinition};
 use crate::store::Durability;
 pub use stages::{CHECKLIST, STAGES};
+pub(crate) use table::effect_name;
 
 /// Every step of some workflows, with what was found about them.
 ///

@@ -13,8 +13,8 @@
 
 use std::time::Duration;
 
-use super::table::duration;
 use super::{AuditedStep, EffectClass, Finding, Guard, KeyKept, Seen, Settings, Severity};
+use crate::duration::short;
 use crate::store::Durability;
 
 /// For how long a payment's key has to answer: the time in which clients try again.
@@ -99,8 +99,8 @@ fn short_key(step: &AuditedStep, _: &Settings) -> Option<String> {
     Some(format!(
         "it moves money, and the key of its run is forgotten {} after the run ended: a client that \
          tries again later starts a second run, which pays again; keep it for {} at least",
-        duration(kept),
-        duration(PAYMENT_KEY_KEPT)
+        short(kept),
+        short(PAYMENT_KEY_KEPT)
     ))
 }
 
@@ -137,7 +137,7 @@ fn not_in_shape(step: &AuditedStep, _: &Settings) -> Option<String> {
     Some(
         "it ran, but the source of no registered workflow was seen to call it, so an audit without this \
          run does not know of it: call it by its name, from a `#[workflow]` or a `#[workflow(inline)]` \
-         helper, and define it outside functions and without `marker = false`"
+         helper, and define it outside functions"
             .into(),
     )
 }

@@ -5,8 +5,9 @@
 
 use std::fmt;
 
-use super::table::{count, duration, effect_name, join, or};
+use super::table::{count, effect_name, join, or};
 use super::{Audit, AuditedStep, EffectClass, Guard, KeyKept, Settings};
+use crate::duration::short;
 use crate::store::Durability;
 
 /// The stages of an idempotency review, each the heading of a section of the output.
@@ -172,7 +173,7 @@ impl Audit {
             let kept = match workflow.key_kept {
                 KeyKept::Unknown => "as long as the engine says".to_owned(),
                 KeyKept::Forever => "for ever".to_owned(),
-                KeyKept::For(kept) => format!("for {} after the end", duration(kept)),
+                KeyKept::For(kept) => format!("for {} after the end", short(kept)),
             };
             lines.push(format!("{}: a run's key is kept {kept}", definition.name));
         }

@@ -1,9 +1,9 @@
 //! The audit as text: the table of steps, then what `stages` says, then the findings.
 
 use std::fmt;
-use std::time::Duration;
 
 use super::{Audit, AuditedStep, EffectClass, KeyKept, Seen, Severity};
+use crate::duration::short;
 
 /// What stands where there is nothing to say.
 const NOTHING: &str = "-";
@@ -86,9 +86,7 @@ impl Audit {
             or(join(step.guards().map(|it| it.to_string())), "nothing"),
             definition.about.key.unwrap_or(NOTHING).to_owned(),
             attempts.map_or_else(|| "engine's".to_owned(), |it| it.to_string()),
-            definition
-                .timeout
-                .map_or_else(|| NOTHING.to_owned(), duration),
+            definition.timeout.map_or_else(|| NOTHING.to_owned(), short),
             step.key_kept.to_string(),
             match (join(found.map(|it| it.code)), definition.about.audit) {
                 (found, _) if found.is_empty() => NOTHING.to_owned(),
@@ -104,13 +102,13 @@ impl fmt::Display for KeyKept {
         match self {
             Self::Unknown => f.write_str("engine's"),
             Self::Forever => f.write_str("for ever"),
-            Self::For(kept) => f.write_str(&duration(*kept)),
+            Self::For(kept) => f.write_str(&short(*kept)),
         }
     }
 }
 
 /// What an effect is called.
-pub(super) fn effect_name(effect: Option<EffectClass>) -> &'static str {
+pub(crate) fn effect_name(effect: Option<EffectClass>) -> &'static str {
     match effect {
         None => "unclassified",
         Some(EffectClass::Read) => "read",
@@ -118,24 +116,6 @@ pub(super) fn effect_name(effect: Option<EffectClass>) -> &'static str {
         Some(EffectClass::Update) => "update",
         Some(EffectClass::Payment) => "payment",
         Some(EffectClass::Message) => "message",
-    }
-}
-
-/// A duration in the unit that makes it a whole number.
-pub(super) fn duration(time: Duration) -> String {
-    let millis = time.as_millis();
-    let units = [
-        (86_400_000, "d"),
-        (3_600_000, "h"),
-        (60_000, "m"),
-        (1000, "s"),
-    ];
-    let unit = units
-        .iter()
-        .find(|(unit, _)| millis >= *unit && millis % unit == 0);
-    match unit {
-        Some((unit, name)) => format!("{}{name}", millis / unit),
-        None => format!("{millis}ms"),
     }
 }
 
