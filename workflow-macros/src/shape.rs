@@ -6,8 +6,8 @@
 //! own words.
 //!
 //! What counts as a call: `name(..)` and `path::to::name(..)` with a lower-case name, in code and in the
-//! arguments of macros. Not `name(..)?`, because the call of a step is no `Result` before it is
-//! awaited; not methods; not what nested items do.
+//! arguments of macros. Not `name(..)?`, `!name(..)`, `name(..) + 1` or `if name(..)`, because the call
+//! of a step is a future before it is awaited; not methods; not what nested items do.
 
 mod imports;
 mod macros;
@@ -147,6 +147,17 @@ impl Walk {
         self.out.push(Node::Call { callee, place });
     }
 
+    /// Walks an expression whose value is no future, so a call there is of a plain function.
+    fn value(&mut self, expr: &Expr) {
+        match expr {
+            Expr::Call(call) if matches!(&*call.func, Expr::Path(_)) => {
+                call.args.iter().for_each(|arg| self.visit_expr(arg));
+            }
+            Expr::Paren(it) => self.value(&it.expr),
+            other => self.visit_expr(other),
+        }
+    }
+
     fn push_loop(&mut self, head: String, place: Span, body: Vec<Node>) {
         if !body.is_empty() {
             self.out.push(Node::Loop { head, place, body });
@@ -253,12 +264,16 @@ impl<'ast> Visit<'ast> for Walk {
     }
 
     fn visit_expr_try(&mut self, tried: &'ast syn::ExprTry) {
-        match &*tried.expr {
-            Expr::Call(call) if matches!(&*call.func, Expr::Path(_)) => {
-                call.args.iter().for_each(|arg| self.visit_expr(arg));
-            }
-            other => self.visit_expr(other),
-        }
+        self.value(&tried.expr);
+    }
+
+    fn visit_expr_unary(&mut self, it: &'ast syn::ExprUnary) {
+        self.value(&it.expr);
+    }
+
+    fn visit_expr_binary(&mut self, it: &'ast syn::ExprBinary) {
+        self.value(&it.left);
+        self.value(&it.right);
     }
 
     fn visit_expr_call(&mut self, call: &'ast syn::ExprCall) {
@@ -278,7 +293,7 @@ impl<'ast> Visit<'ast> for Walk {
     }
 
     fn visit_expr_if(&mut self, it: &'ast syn::ExprIf) {
-        self.visit_expr(&it.cond);
+        self.value(&it.cond);
         let then = self.apart(|walk| walk.visit_block(&it.then_branch));
         let mut arms = vec![("yes".into(), then)];
         if let Some((_, otherwise)) = &it.else_branch {
@@ -308,7 +323,7 @@ impl<'ast> Visit<'ast> for Walk {
 
     fn visit_expr_while(&mut self, it: &'ast syn::ExprWhile) {
         let body = self.apart(|walk| {
-            walk.visit_expr(&it.cond);
+            walk.value(&it.cond);
             walk.visit_block(&it.body);
         });
         let head = format!("while {}", label(&it.cond));

@@ -27,7 +27,8 @@ async fn by_its_path(cents: u64) -> Result<()> {
 
 #[workflow]
 async fn by_its_name(cents: u64) -> Result<()> {
-    if validate(cents) {
+    let valid = validate(cents);
+    if valid && validate(cents) {
         charge(cents).await?;
     }
     Ok(())

@@ -59,6 +59,14 @@ fn a_shape_lists_calls_in_the_order_of_the_source() {
         ("let n: u32 = u32::from_str_radix(x, 2)?; n", ""),
         ("validate(&order)?; charge(parse(x)?).await", "charge"),
         ("client.charge(1).await", ""),
+        (
+            "if ready(x) && !empty(y) || left(charge(1).await) > 2 {}",
+            "charge",
+        ),
+        (
+            "while (ready(x)) { charge(1).await; }",
+            "loop `while (ready(x))` [charge]",
+        ),
         ("fn pay() { charge() } async fn b() { ship() }", ""),
         ("let x = S { a: charge(1).await? };", "charge"),
     ] {
