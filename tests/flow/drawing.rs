@@ -73,6 +73,46 @@ fn a_workflow_is_drawn_for_graphviz() {
     insta::assert_snapshot!(Diagram::of::<order>().dot());
 }
 
+/// The example of the chapter.
+mod chapter {
+    use super::*;
+
+    #[step(effect = "create", undo = release)]
+    async fn reserve(_item: u64) -> Result<()> {
+        Ok(())
+    }
+
+    #[step]
+    async fn release(_item: u64, _done: Option<()>) -> Result<()> {
+        Ok(())
+    }
+
+    #[step(effect = "payment", max_attempts = 5, timeout = "10s")]
+    async fn charge(_cents: u64) -> Result<()> {
+        Ok(())
+    }
+
+    #[workflow(name = "order of the chapter")]
+    pub(super) async fn order(items: Vec<u64>, cents: u64) -> Result<()> {
+        for item in &items {
+            reserve(*item).await?;
+        }
+        if cents > 0 {
+            charge(cents).await?;
+        }
+        let (booked, mailed) = join!(accounting(cents), async { mail("bye").await });
+        booked.map_err(|error| workflow_runtime::Error::new(format!("{error:?}")))?;
+        mailed
+    }
+}
+
+#[test]
+fn the_picture_in_the_book_is_the_one_that_is_drawn() {
+    let drawn = chapter::order::diagram().mermaid();
+    let book = include_str!("../../docs/diagram.md");
+    assert!(book.contains(&format!("```mermaid\n{drawn}```")), "{drawn}");
+}
+
 #[test]
 fn a_workflow_without_steps_goes_from_its_start_to_its_end() {
     assert_eq!(

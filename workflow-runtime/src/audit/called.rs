@@ -3,7 +3,7 @@
 //! Owns a list that only grows by steps that were not seen before. A thread that has seen a step does not
 //! look at the list again: a step that runs a million times takes its lock once per thread.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::collections::HashSet;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -19,6 +19,8 @@ pub(crate) struct Called {
 static CALLED: Mutex<Vec<Called>> = Mutex::new(Vec::new());
 
 thread_local! {
+    /// The definition that was remembered last: loops call the same step.
+    static LAST: Cell<usize> = const { Cell::new(0) };
     /// Definitions by their addresses. A definition may have several; that costs a look at the list.
     static SEEN: RefCell<HashSet<usize>> = RefCell::default();
 }
@@ -30,6 +32,9 @@ fn called() -> MutexGuard<'static, Vec<Called>> {
 /// Remembers that a step begins an attempt.
 pub(crate) fn remember(definition: &'static StepDefinition, workflow: &str) {
     let address = std::ptr::from_ref(definition).addr();
+    if LAST.replace(address) == address {
+        return;
+    }
     // While a thread ends there is no list of its own; then nothing is remembered.
     let new = SEEN.try_with(|seen| seen.borrow_mut().insert(address));
     if new.unwrap_or(false) {
