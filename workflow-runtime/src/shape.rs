@@ -10,6 +10,9 @@
 
 use crate::call::{StepDefinition, WorkflowDefinition};
 
+/// A function as written, and what it is. That is behind a function, because two steps may name each other.
+pub type Named = (&'static str, fn() -> Target);
+
 /// What a step says about itself beyond what running it needs.
 #[derive(Debug)]
 pub struct StepAbout {
@@ -30,7 +33,7 @@ pub struct StepAbout {
     /// `blocking`.
     pub blocking: bool,
     /// `undo`, as written, and what that is.
-    pub undone_by: Option<(&'static str, fn() -> Target)>,
+    pub undone_by: Option<Named>,
     /// `audit`: why what is found about it is right as it is.
     pub audit: Option<&'static str>,
 }

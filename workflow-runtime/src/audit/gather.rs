@@ -119,3 +119,24 @@ impl KeyKept {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    #[test]
+    fn a_step_of_two_workflows_counts_with_the_key_that_is_forgotten_first() {
+        let hours = |n: u64| KeyKept::For(Duration::from_secs(n * 3600));
+        for (one, other, shorter) in [
+            (hours(1), hours(2), hours(1)),
+            (KeyKept::Forever, hours(2), hours(2)),
+            (KeyKept::Unknown, KeyKept::Forever, KeyKept::Forever),
+            (KeyKept::Unknown, hours(1), hours(1)),
+        ] {
+            assert_eq!(one.shorter(other), shorter);
+            assert_eq!(other.shorter(one), shorter);
+        }
+    }
+}

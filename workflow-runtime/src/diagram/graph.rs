@@ -164,7 +164,7 @@ impl Graph {
             Target::Workflow(child) => (Kind::Child, vec![child.name.into()]),
             Target::Other => (Kind::Wait, vec![last(callee.name).into()]),
             Target::Inline(helper) => {
-                if inside.helpers.iter().any(|it| std::ptr::eq(*it, helper)) {
+                if inside.helpers.iter().any(|it| same(it, helper)) {
                     let again = vec![format!("{} again", helper.name)];
                     return vec![(self.reach(Kind::Child, again, ends), String::new())];
                 }
@@ -193,6 +193,11 @@ fn shows(inside: &Inside<'_>, node: &Node) -> bool {
         Node::Loop { body, .. } | Node::Block { body, .. } => any(body),
         Node::Together { branches, .. } => branches.iter().any(|body| any(body)),
     }
+}
+
+/// Says whether two descriptions are of the same helper: a constant may have several addresses.
+fn same(one: &HelperDefinition, other: &HelperDefinition) -> bool {
+    (one.name, one.file, one.line) == (other.name, other.file, other.line)
 }
 
 /// The name at the end of a path.
