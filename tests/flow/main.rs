@@ -1,8 +1,10 @@
 //! What workflows do from their start to their end: steps and their options, races, retries, timers, signals,
 //! children, undoing, sleep; what starts them (schedules, queues) and deletes them; changed code; misuse.
 
+mod already_done;
 mod asked_again;
 mod at_most_once;
+mod auditing;
 mod basics;
 mod buffered;
 mod cancelling;
@@ -14,6 +16,7 @@ mod concurrency;
 mod continuing;
 mod crash_everywhere;
 mod divergence;
+mod drawing;
 mod durable;
 mod engine;
 mod family;

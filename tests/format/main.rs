@@ -7,6 +7,7 @@
 mod carried;
 mod changed;
 mod closing;
+mod done;
 mod endless;
 mod ids;
 mod journal;

@@ -26,6 +26,7 @@ const STEP_OPTIONS: &[&str] = &[
     "fresh_for",
     "on_stale",
     "durability",
+    "audit",
     "blocking",
     "marker",
     "crate",
@@ -80,6 +81,8 @@ pub(crate) struct StepOptions {
     pub(crate) fresh_for: Option<u64>,
     pub(crate) on_stale: Option<&'static str>,
     pub(crate) durability: Option<&'static str>,
+    /// Why what the audit finds is right as it is.
+    pub(crate) audit: Option<String>,
     pub(crate) blocking: Option<Ident>,
     pub(crate) marker: bool,
     pub(crate) runtime: Path,
@@ -122,6 +125,7 @@ impl StepOptions {
             fresh_for: None,
             on_stale: None,
             durability: None,
+            audit: None,
             blocking: None,
             marker: true,
             runtime: default_runtime(),
@@ -152,6 +156,7 @@ impl StepOptions {
                 "durability" => option
                     .choice(DURABILITIES)
                     .map(|it| options.durability = Some(it)),
+                "audit" => option.reason().map(|it| options.audit = Some(it)),
                 "blocking" => option
                     .flag()
                     .map(|()| options.blocking = Some(option.name.clone())),
@@ -351,6 +356,15 @@ impl Typed {
             Err(self.mistake(&format!(
                 "takes 1 to {MAX_NAME_BYTES} bytes without control characters: it is written into every record and shown in reports"
             )))
+        }
+    }
+
+    fn reason(&self) -> syn::Result<String> {
+        let expected = "takes the reason why what the audit finds about this step is right as it is, as in `audit = \"the carrier ignores a second label\"`";
+        let text = self.text(expected)?.value();
+        match text.trim() {
+            "" => Err(self.mistake(expected)),
+            reason => Ok(reason.to_owned()),
         }
     }
 

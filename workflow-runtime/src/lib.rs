@@ -77,6 +77,8 @@ mod determinism;
 mod engine;
 mod replay;
 
+pub mod audit;
+mod diagram;
 pub mod idempotency;
 
 pub mod journal;
@@ -92,12 +94,14 @@ pub mod __private;
 pub mod clock;
 mod codec;
 mod digest;
+mod duration;
 mod error;
 mod id_map;
 mod ids;
 mod key;
 mod logs;
 mod payload;
+mod shape;
 
 pub use call::{
     Abort, CheckpointTaken, ChildRun, CloseHook, ContinueAsNew, Direct, Elapsed, Hook, Signals,
@@ -110,6 +114,7 @@ pub use context::{
     scope, try_get_step_metadata, try_get_workflow_metadata,
 };
 pub use determinism::{Random, now, random, uuid};
+pub use diagram::Diagram;
 pub use digest::Digest;
 pub use engine::{
     Cancel, CatchUp, Debounce, Debounced, Engine, EngineBuilder, EngineError, Fork, ForkPoint,

@@ -142,6 +142,23 @@ impl Payloads {
         Ok(out.bytes)
     }
 
+    /// Encodes a value that was serialized before an engine was at hand.
+    pub(crate) fn encode_plain(&self, plain: &[u8]) -> Result<Bytes, PayloadError> {
+        if plain.len() > self.limit {
+            return Err(PayloadError::TooLarge { limit: self.limit });
+        }
+        self.code(plain.to_vec())
+    }
+
+    /// Serializes a value without any engine's codec.
+    pub(crate) fn plain_of<T: Serialize + ?Sized>(value: &T) -> Result<Vec<u8>, PayloadError> {
+        let any = Self {
+            limit: usize::MAX,
+            codec: None,
+        };
+        any.serialized(value)
+    }
+
     fn code(&self, plain: Vec<u8>) -> Result<Bytes, PayloadError> {
         let Some(codec) = &self.codec else {
             return Ok(plain.into());

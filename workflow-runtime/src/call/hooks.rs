@@ -23,10 +23,14 @@ use super::{Announced, StepDefinition};
 use crate::context::{Scope, current_scope};
 use crate::engine::tokens;
 use crate::error::Result;
+use crate::shape::StepAbout;
 
 /// Both are tried until the store has answered; what the store cannot answer stops the engine.
 const TAKE: StepDefinition = definition("hook");
 const CLOSE: StepDefinition = definition("close hook");
+
+/// Where the engine's own steps are defined.
+pub(crate) const OWN_STEPS: &str = file!();
 
 const fn definition(name: &'static str) -> StepDefinition {
     StepDefinition {
@@ -41,7 +45,8 @@ const fn definition(name: &'static str) -> StepDefinition {
         fresh_for: None,
         durability: None,
         module: module_path!(),
-        file: file!(),
+        about: StepAbout::new(&["&str"], "Result<()>"),
+        file: OWN_STEPS,
         line: line!(),
     }
 }

@@ -33,6 +33,7 @@ pub use checkpoint::{CheckpointTaken, checkpoint};
 pub use child::{ChildRun, WorkflowCall, start_child};
 pub use continuing::{ContinueAsNew, continue_as_new};
 pub use direct::Direct;
+pub(crate) use hooks::OWN_STEPS;
 pub use hooks::{CloseHook, Hook, TakeHook, hook};
 pub use patch::{deprecate_patch, patched};
 pub use publish::publish;
@@ -46,6 +47,7 @@ pub use workflow::{Step, Workflow};
 use std::time::Duration;
 
 use crate::replay::FreshFor;
+use crate::shape::{StepAbout, WorkflowAbout};
 use crate::store::Durability;
 
 /// What the macro knows of a step.
@@ -73,6 +75,8 @@ pub struct StepDefinition {
     pub durability: Option<Durability>,
     /// The module that defines the step.
     pub module: &'static str,
+    /// What it says about itself, for those who read code.
+    pub about: StepAbout,
     /// Where the step is defined.
     pub file: &'static str,
     /// Where the step is defined.
@@ -125,6 +129,8 @@ pub struct WorkflowDefinition {
     pub changes: CodeChanges,
     /// Names of the arguments, in order.
     pub args: &'static [&'static str],
+    /// What it says about itself, for those who read code.
+    pub about: WorkflowAbout,
     /// Where the workflow is defined.
     pub file: &'static str,
     /// Where the workflow is defined.

@@ -56,7 +56,7 @@ use crate::replay::Known;
 #[must_use = "a step does nothing unless it is awaited"]
 pub struct StepCall<'step, R> {
     pub(super) definition: &'static StepDefinition,
-    returns: Returns<R>,
+    pub(super) returns: Returns<R>,
     pub(super) site: &'static Location<'static>,
     pub(super) policy: Policy,
     home: Home,
@@ -422,7 +422,7 @@ impl<'step, R> StepCall<'step, R> {
                 back_off(core, step, at, cx.waker())
             }
             Settled::Done { outcome, decoded } => {
-                let (ok, attempt) = (matches!(outcome, Outcome::Ok(_)), made.attempt);
+                let (ok, attempt) = (outcome.is_success(), made.attempt);
                 if matches!(outcome, Outcome::Interrupted(_)) {
                     tracing::warn!(%run, %step, name, attempt, "step interrupted");
                 } else {

@@ -9,6 +9,7 @@
 //! `warnings`, `shutdown`. Beside the runs, as tasks of `plan` that keep `notes`: `schedules`, `queues`,
 //! `retention` (with the `generations` of keys).
 
+mod audit;
 mod begun;
 mod builder;
 pub(crate) mod core;

@@ -48,6 +48,11 @@ impl Retention {
     pub const fn forever() -> Self {
         Self { keep: None }
     }
+
+    /// The time, unless it is for ever.
+    pub(super) const fn keep(self) -> Option<Duration> {
+        self.keep
+    }
 }
 
 /// The retention of an engine's workflows.
@@ -70,6 +75,11 @@ impl Retentions {
     fn shortest(&self) -> Option<Duration> {
         let all = self.of.values().chain([&self.default]);
         all.filter_map(|retention| retention.keep).min()
+    }
+
+    /// The retention of a workflow's runs.
+    pub(super) fn of_workflow(&self, name: &str) -> Retention {
+        *self.of.get(name).unwrap_or(&self.default)
     }
 
     /// Says whether a run's time is over.

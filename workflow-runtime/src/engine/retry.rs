@@ -13,9 +13,7 @@ use super::progress::Progress;
 use super::task::take_up;
 use super::{Engine, EngineError, RunEntry, Shared, handle, lines, retry_children};
 use crate::ids::RunId;
-use crate::journal::{
-    Chain, Draft, End, Event, JournalError, Outcome, Reader, Record, RunReopened,
-};
+use crate::journal::{Chain, Draft, End, Event, JournalError, Reader, Record, RunReopened};
 use crate::replay::History;
 use crate::store::{EndKind, Epoch, Reopening, RunState, StoreError};
 
@@ -165,7 +163,7 @@ fn failed_outcomes(records: &[Record], usual: &Probed) -> Vec<u64> {
     let mut failed = Vec::new();
     for record in records {
         match &record.event {
-            Event::StepCompleted(step) if !matches!(step.outcome, Outcome::Ok(_)) => {
+            Event::StepCompleted(step) if !step.outcome.is_success() => {
                 failed.push(record.seq);
             }
             Event::ChildFinished(child)

@@ -81,6 +81,23 @@ pub enum Outcome {
     Broken(Bytes),
     /// It may have begun and may have had its effect; nobody knows, and it is not run again.
     Interrupted(Interrupted),
+    /// It found its work done already, by an attempt of which nobody heard, and returned a value: the payload.
+    AlreadyDone(Bytes),
+}
+
+impl Outcome {
+    /// Returns the value as a payload, if it succeeded.
+    pub fn value(&self) -> Option<&Bytes> {
+        match self {
+            Self::Ok(payload) | Self::AlreadyDone(payload) => Some(payload),
+            Self::Err(_) | Self::Broken(_) | Self::Interrupted(_) => None,
+        }
+    }
+
+    /// Says whether it succeeded.
+    pub fn is_success(&self) -> bool {
+        self.value().is_some()
+    }
 }
 
 /// An attempt failed and another one will follow.

@@ -55,9 +55,9 @@ impl fmt::Display for Event {
         match self {
             Self::RunStarted(_) => write!(f, "▶ started"),
             Self::StepCompleted(step) => {
-                let mark = match step.outcome {
-                    Outcome::Ok(_) => '✓',
-                    Outcome::Err(_) | Outcome::Broken(_) | Outcome::Interrupted(_) => '✗',
+                let mark = match step.outcome.is_success() {
+                    true => '✓',
+                    false => '✗',
                 };
                 write!(f, "{mark} {:<16} {}", step.name, step.step)?;
                 if step.attempts > 1 {
@@ -68,6 +68,7 @@ impl fmt::Display for Event {
                 }
                 match step.outcome {
                     Outcome::Ok(_) => Ok(()),
+                    Outcome::AlreadyDone(_) => write!(f, "  had been done already"),
                     Outcome::Err(_) => write!(f, "  returned an error"),
                     Outcome::Broken(_) => write!(f, "  gave no value"),
                     Outcome::Interrupted(interrupted) => {

@@ -213,7 +213,7 @@ impl RunCore {
             return;
         };
         let mut done = log.open.remove(at);
-        if let (How::ByStep { output, .. }, Outcome::Ok(payload)) = (&mut done.how, outcome) {
+        if let (How::ByStep { output, .. }, Some(payload)) = (&mut done.how, outcome.value()) {
             *output = Some(payload.clone());
         }
         log.done.push(done);
