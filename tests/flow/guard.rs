@@ -190,14 +190,14 @@ async fn who_will_not_wait_is_told_since_when_the_key_is_in_flight() {
 #[tokio::test]
 async fn a_panic_and_a_drop_free_the_key_and_a_waiting_caller_takes_over() {
     let engine = engine().await;
-    let begun = Arc::new(Notify::new());
+    let (begun, go) = (Arc::new(Notify::new()), Arc::new(Notify::new()));
     for panics in [true, false] {
         let first = tokio::spawn({
-            let (engine, begun) = (engine.clone(), begun.clone());
+            let (engine, begun, go) = (engine.clone(), begun.clone(), go.clone());
             async move {
                 let work = async || {
                     begun.notify_one();
-                    tokio::time::sleep(Duration::from_millis(30)).await;
+                    go.notified().await;
                     assert!(!panics, "on purpose");
                     std::future::pending::<Result<u8, Error>>().await
                 };
@@ -212,8 +212,9 @@ async fn a_panic_and_a_drop_free_the_key_and_a_waiting_caller_takes_over() {
         let second = tokio::spawn(second);
         tokio::time::sleep(Duration::from_millis(10)).await;
         assert!(!second.is_finished());
-        if !panics {
-            first.abort();
+        match panics {
+            true => go.notify_one(),
+            false => first.abort(),
         }
         let second = tokio::time::timeout(Duration::from_secs(120), second).await;
         let second = second.expect("in time").expect("no panic");
@@ -225,9 +226,9 @@ async fn a_panic_and_a_drop_free_the_key_and_a_waiting_caller_takes_over() {
 #[tokio::test]
 async fn work_that_is_longer_than_its_lease_keeps_the_key_while_it_is_polled() {
     let engine = engine().await;
-    let once = || engine.once("k").lease(Duration::from_millis(300));
+    let once = || engine.once("k").lease(Duration::from_secs(2));
     let slow = once().run(|| async {
-        tokio::time::sleep(Duration::from_millis(1_200)).await;
+        tokio::time::sleep(Duration::from_secs(5)).await;
         Ok::<_, Error>(1)
     });
     let slow = tokio::spawn(slow);
@@ -251,7 +252,7 @@ async fn an_owner_that_blocked_past_its_lease_gets_the_outcome_of_its_successor(
         async move {
             let work = async || {
                 begun.notify_one();
-                std::thread::sleep(Duration::from_millis(900)); // no sign of life meanwhile
+                std::thread::sleep(Duration::from_secs(4)); // no sign of life meanwhile
                 Ok::<_, Error>("late")
             };
             let once = engine.once("k").lease(Duration::from_millis(100));

@@ -208,7 +208,7 @@ async fn a_process_that_dies_loses_its_key_with_its_lease_and_one_that_lives_kee
         return;
     };
     let (dies, lives) = (redis.keys().await, redis.keys().await);
-    let lease = Duration::from_millis(500);
+    let lease = Duration::from_secs(2);
     // A process that dies frees nothing: its claim is forgotten, not dropped.
     let hanging = Box::new(Once::new(&dies, "k").lease(lease).run(async || {
         std::future::pending::<()>().await;
