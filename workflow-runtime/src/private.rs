@@ -13,6 +13,7 @@ pub use crate::call::{
     WorkflowCall, WorkflowDefinition, blocking, step_call,
 };
 pub use crate::context::{ClosureScoped, Scoped};
+pub use crate::engine::OnFailure;
 pub use crate::engine::resources::MissingResource;
 pub use crate::key::Key;
 pub use crate::replay::{FreshFor, OnStale};

@@ -5,6 +5,7 @@ use quote::{quote, quote_spanned};
 use syn::ext::IdentExt;
 use syn::{Signature, Type};
 
+use super::step::{millis, optional};
 use super::{
     body_call, body_function, closing_bracket, door, marker, marker_name, outer_params, place,
     returns, type_span,
@@ -156,6 +157,12 @@ pub(crate) fn definition(
         Some(Changes::Tolerant) => quote_spanned!(span=> #door::CodeChanges::Tolerant),
         Some(Changes::Strict) | None => quote_spanned!(span=> #door::CodeChanges::Strict),
     };
+    let key_ttl = optional(span, options.key_ttl.map(|it| millis(span, it)));
+    let on_failure = options.on_failure.map(|chosen| {
+        let chosen = syn::Ident::new(chosen, span);
+        quote_spanned!(span=> #door::OnFailure::#chosen)
+    });
+    let on_failure = optional(span, on_failure);
     let args = function.journaled().map(Param::label);
     let (file, line) = place(function);
     quote_spanned! {span=>
@@ -163,6 +170,8 @@ pub(crate) fn definition(
             name: #name,
             version: #version,
             changes: #changes,
+            key_ttl: #key_ttl,
+            on_failure: #on_failure,
             args: &[#(#args),*],
             file: #file,
             line: #line,

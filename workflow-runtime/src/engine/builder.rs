@@ -7,6 +7,8 @@ use std::time::Duration;
 
 use tokio::sync::{Notify, Semaphore};
 
+use super::keyed::DEFAULT_KEY_TTL;
+use super::known_keys::KnownKeys;
 use super::pause::{self, Pauses};
 use super::plan::Plan;
 use super::recovery::Recovery;
@@ -17,7 +19,8 @@ use super::sleepers::{self, Sleepers};
 use super::timers::Timers;
 use super::warnings::Warnings;
 use super::{
-    Config, Engine, EngineError, Owner, Queue, Services, Shared, queues, retention, schedules, task,
+    Config, Engine, EngineError, OnFailure, Owner, Queue, Services, Shared, duplicates, queues,
+    retention, schedules, successors, task,
 };
 use crate::call::Workflow;
 use crate::journal::AuditKey;
@@ -80,6 +83,8 @@ impl Default for EngineBuilder {
                 durability: Durability::Synced,
                 cancel_grace: Duration::from_secs(10),
                 evict_after: Some(EVICT_AFTER),
+                key_ttl: DEFAULT_KEY_TTL,
+                on_failure: OnFailure::Keep,
             },
             queues: Vec::new(),
             retentions: Retentions::default(),
@@ -238,6 +243,22 @@ impl EngineBuilder {
         self
     }
 
+    /// Sets how long the key of a run names it after the run has *ended*, where neither the start nor the workflow
+    /// says so; 24 hours otherwise. What was promised to runs that were started before stays.
+    #[must_use]
+    pub fn key_ttl(mut self, time: Duration) -> Self {
+        self.config.key_ttl = time;
+        self
+    }
+
+    /// Sets what becomes of the key of a run that fails, is cancelled or aborts, where neither the start nor the
+    /// workflow says so; it is kept otherwise. What was promised to runs that were started before stays.
+    #[must_use]
+    pub fn on_failure(mut self, policy: OnFailure) -> Self {
+        self.config.on_failure = policy;
+        self
+    }
+
     /// Opens an engine on an embedded database in a directory, which is made if it is not there,
     /// and resumes every unfinished run.
     ///
@@ -287,8 +308,8 @@ impl EngineBuilder {
             audit_key: self.audit_key,
             engine: OnceLock::new(),
         });
+        let store: Arc<dyn Store> = Arc::new(store);
         let shared = Arc::new(Shared {
-            store: Arc::new(store),
             services,
             runs: Mutex::default(),
             closing: AtomicBool::new(false),
@@ -297,8 +318,11 @@ impl EngineBuilder {
             sleepers: Sleepers::default(),
             claiming: Semaphore::new(CLAIMS_AT_ONCE),
             marks: Arc::default(),
+            known_keys: KnownKeys::new(store.is_exclusive()),
+            duplicates: Arc::default(),
             retentions: self.retentions,
             plan: Plan::default(),
+            store,
         });
         let _ = shared.services.engine.set(Arc::downgrade(&shared));
         pause::read(&shared).await?;
@@ -307,6 +331,8 @@ impl EngineBuilder {
         sleepers::start(&shared);
         schedules::serve(&shared);
         queues::serve(&shared);
+        successors::serve(&shared);
+        duplicates::serve(&shared);
         retention::serve(&shared);
         Ok(Engine {
             owner: Arc::new(Owner { shared }),

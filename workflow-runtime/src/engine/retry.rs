@@ -10,7 +10,7 @@ use super::begun::Begun;
 use super::driver::AfterCrash;
 use super::progress::Progress;
 use super::task::take_up;
-use super::{Engine, EngineError, RunEntry, Shared, handle};
+use super::{Engine, EngineError, RunEntry, Shared, handle, keyed};
 use crate::clock::wall_clock;
 use crate::ids::RunId;
 use crate::journal::{Chain, Draft, Event, JournalError, Outcome, Reader, Record, RunReopened};
@@ -41,7 +41,7 @@ impl Engine {
     ///
     /// # Errors
     ///
-    /// [`EngineError::NotFailed`] if the run has not failed, [`EngineError::Unfit`] if the code does not
+    /// [`EngineError::NotFailed`] if the run has not failed or its key was given to a newer run, [`EngineError::Unfit`] if the code does not
     /// fit its journal; if there is no such run, its workflow is not registered, its journal cannot
     /// be read, or the store fails. The run is left as it was.
     pub async fn retry(&self, run: RunId) -> Result<(), EngineError> {
@@ -70,11 +70,23 @@ pub(super) async fn retry(shared: &Arc<Shared>, run: RunId) -> Result<(), Engine
             let how = "failed, and what it did was undone";
             return Err(EngineError::NotFailed { run, how });
         }
-        let reopening = reopen(shared, &records, reader.into_chain())?;
+        let Some((guards, notes)) = keyed::revival(shared, &header).await? else {
+            let how = "failed, and its key was given to a newer run";
+            return Err(EngineError::NotFailed { run, how });
+        };
+        let reopening = Reopening {
+            guards,
+            notes,
+            ..reopen(shared, &records, reader.into_chain())?
+        };
         match shared.store.revive(reopening).await {
             Ok(_) => return go_on(shared, run).await,
             // Somebody else was faster: look what became of it.
-            Err(StoreError::Ended { .. } | StoreError::OutOfOrder { .. }) => {}
+            Err(
+                StoreError::Ended { .. }
+                | StoreError::OutOfOrder { .. }
+                | StoreError::Guarded { .. },
+            ) => {}
             Err(error) => return Err(error.into()),
         }
     }
@@ -131,7 +143,13 @@ fn reopen(
     voided.push(end);
     let event = Event::RunReopened(RunReopened { voided });
     let frame = Draft::of(&event).seal(wall_clock().max(ended_at), &mut chain);
-    Ok(Reopening { run, seq, frame })
+    Ok(Reopening {
+        run,
+        seq,
+        frame,
+        guards: Vec::new(),
+        notes: Vec::new(),
+    })
 }
 
 /// The failed outcomes that still count, in order.

@@ -246,8 +246,11 @@ impl ScheduleHandle {
                 expected: Some(expected),
             }],
             changes: Changes {
+                notes: [NoteChange { key, value }]
+                    .into_iter()
+                    .chain(run.as_ref().and_then(serve::promise))
+                    .collect(),
                 create: run.into_iter().collect(),
-                notes: vec![NoteChange { key, value }],
                 ..Changes::default()
             },
         };

@@ -14,12 +14,15 @@ use super::Overlap;
 use super::note::{ScheduleNote, note_key, tick_key};
 use super::timing::Clockwork;
 use crate::clock::{Timestamp, wall_clock};
+use crate::engine::keyed::Promise;
 use crate::engine::notes::{self, Space};
 use crate::engine::prepared::{Naming, Prepared};
 use crate::engine::warnings::Warning;
 use crate::engine::{Cancel, EngineError, Shared, generations, waking};
 use crate::ids::RunId;
-use crate::store::{Changes, Commit, Committed, Guard, NoteChange, NoteKey, Refusal, RunState};
+use crate::store::{
+    Changes, Commit, Committed, Guard, NewRun, NoteChange, NoteKey, Refusal, RunState,
+};
 
 /// How long the clock may go unlooked at: one that was set is noticed after this.
 const LONGEST_NAP: Duration = Duration::from_secs(1);
@@ -320,11 +323,14 @@ impl Serving<'_> {
         let commit = Commit {
             guards,
             changes: Changes {
-                create: run.map(|prepared| prepared.new).into_iter().collect(),
-                notes: vec![NoteChange {
+                notes: [NoteChange {
                     key: self.known.key.clone(),
                     value: Some(value.clone()),
-                }],
+                }]
+                .into_iter()
+                .chain(run.as_ref().and_then(|run| promise(&run.new)))
+                .collect(),
+                create: run.map(|prepared| prepared.new).into_iter().collect(),
                 ..Changes::default()
             },
         };
@@ -364,6 +370,11 @@ impl Serving<'_> {
             });
         }
     }
+}
+
+/// What the run of a tick is promised: nothing beyond its end. Its note says that the tick was run.
+pub(super) fn promise(new: &NewRun) -> Option<NoteChange> {
+    Promise::NONE.note(new.header.run)
 }
 
 /// Reads the notes of all schedules.
