@@ -19,6 +19,7 @@ mod family;
 mod forking;
 mod freshness;
 mod hooks;
+mod idempotency;
 mod identity;
 mod inputs;
 mod intent;

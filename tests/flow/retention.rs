@@ -40,6 +40,8 @@ fn engine(ledger: &Arc<Ledger>) -> EngineBuilder {
         .register::<pay>()
         .register::<audited>()
         .register::<waiting>()
+        // What a key promises keeps runs longer than retention does: see `idempotency/lifetimes`.
+        .key_ttl(Duration::ZERO)
         .resource_arc(ledger.clone())
 }
 

@@ -5,6 +5,8 @@
 //! nothing behind this file ever sees the secret.
 
 mod part;
+#[cfg(test)]
+mod tests;
 
 use std::fmt;
 

@@ -245,8 +245,7 @@ mod tests {
         let bytes = notes::encode(&waiting);
         assert_eq!(
             hex(&bytes),
-            "0102030303030303030303030303030303030304040404040404040404040404040404\
-             01017101016b0101fb2c01"
+            "0102030303030303030303030303030303030404040404040404040404040404040401017101016b0101fb2c01"
         );
         assert_eq!(read(&bytes).expect("reads"), waiting);
         let key = note_key("n", run(5));
