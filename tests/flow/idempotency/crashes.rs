@@ -35,7 +35,7 @@ async fn everywhere<T>(
     let ledger = Ledger::shared();
     let (told, clean) = live_through(&ledger, FaultPlan::none(), &story).await;
     let writes = clean.writes();
-    assert!(writes >= 6, "{writes}");
+    assert!(writes >= 5, "{writes}");
     check("no crash", told, &ledger, &clean).await;
     for write in 0..writes {
         for fault in [Fault::CrashBefore, Fault::CrashAfter, Fault::Tear] {
@@ -82,14 +82,13 @@ async fn a_crash_at_any_write_replaces_a_run_once_and_loses_neither() {
             let order = ledger.in_order();
             let charged_new = order.iter().position(|one| one == "charge 2");
             let refunded = order.iter().position(|one| one == "refund 1");
-            // The old one may be cancelled before it has charged.
             assert!(
                 refunded.is_none() || refunded < charged_new,
                 "{shown}: {order:?}"
             );
-            assert_eq!(
-                order.contains(&"charge 1".to_owned()),
-                refunded.is_some(),
+            // Undone even if nobody knows whether it was done.
+            assert!(
+                refunded.is_some() || !order.contains(&"charge 1".to_owned()),
                 "{shown}: {order:?}"
             );
             assert_eq!(

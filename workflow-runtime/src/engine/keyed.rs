@@ -246,6 +246,19 @@ pub(super) async fn look(
     call: &EncodedCall,
     asked: &Asked<'_>,
 ) -> Result<Look, EngineError> {
+    loop {
+        if let Some(look) = look_once(shared, call, asked).await? {
+            return Ok(look);
+        }
+    }
+}
+
+/// `None`: what was read does not fit together, because something changed meanwhile.
+async fn look_once(
+    shared: &Shared,
+    call: &EncodedCall,
+    asked: &Asked<'_>,
+) -> Result<Option<Look>, EngineError> {
     let (workflow, key) = (&*call.workflow, asked.key.as_str());
     let first = asked.first(shared, workflow);
     // Together: most keys are in their first generation, and both reads may leave this thread.
@@ -273,19 +286,25 @@ pub(super) async fn look(
     };
     let Some(header) = found else {
         let guards = vec![generation.guard];
-        return Ok(Look::Free(terms(generation.number, guards, None)));
+        return Ok(Some(Look::Free(terms(generation.number, guards, None))));
     };
     let takes_over =
         header.input_digest != call.input_digest && asked.on_conflict == OnConflict::Replace;
     let mut guards = vec![generation.guard.clone()];
     let replaces = match header.end() {
         None if takes_over => Some(header.run),
-        None => return Ok(Look::Held(Box::new(header), Holding::GoesOn)),
+        None => return Ok(Some(Look::Held(Box::new(header), Holding::GoesOn))),
         Some(end) => {
             let (promise, guard) = promised(shared, header.run).await?;
             if promise.holds(end, wall_clock()) && !takes_over {
                 let until = Holding::Until(promise.held_until(end));
-                return Ok(Look::Held(Box::new(header), until));
+                return Ok(Some(Look::Held(Box::new(header), until)));
+            }
+            // The promise changes when a failed run is taken up again: only if the run has ended still, after the
+            // promise was read, does the guard tell whether that happens from now on.
+            let now = shared.store.header(header.run).await?;
+            if now.is_none_or(|now| now.end() != Some(end)) {
+                return Ok(None);
             }
             guards.push(guard);
             None
@@ -293,7 +312,7 @@ pub(super) async fn look(
     };
     let mut terms = terms(generation.number + 1, guards, replaces);
     terms.notes.push(generation.moves_on());
-    Ok(Look::Free(terms))
+    Ok(Some(Look::Free(terms)))
 }
 
 /// Reads what was promised for the key of a run, and a guard that it stays so.
