@@ -7,6 +7,7 @@
 //! Environment: `BENCH_DIR` (where the files go; default: a temporary directory beside the build),
 //! `BENCH_REPEATS` (default 5).
 
+mod duplicates;
 mod engine;
 mod floor;
 mod inside;
@@ -53,6 +54,7 @@ fn main() -> ExitCode {
             return met(leaving::sleepers(scratch, runs));
         }
         ["timers"] => return met(leaving::timers(scratch, 10_000)),
+        ["duplicates"] => return met(duplicates::duplicates(scratch, repeats())),
         ["signals"] => return met(inside::signals(scratch, repeats())),
         ["fan-out"] => {
             let linear = inside::fan_out_time(scratch, repeats());
@@ -84,7 +86,7 @@ fn main() -> ExitCode {
         _ => {
             eprintln!(
                 "usage: bench floor | throughput | replay | waiting-memory | open-empty | sustained | sleepers [N] | \
-                 sleepers-store | timers | signals | fan-out | steps N"
+                 sleepers-store | timers | duplicates | signals | fan-out | steps N"
             );
             return ExitCode::FAILURE;
         }

@@ -46,7 +46,7 @@ fn no_two_short_lists_of_special_characters_have_the_same_key() {
 #[test]
 fn no_two_business_keys_meet_nor_does_one_meet_another_kind() {
     let mut seen = HashMap::new();
-    let marked = ["(", "#", "*", "=", "(a", "#a", "*a"].map(str::to_owned);
+    let marked = ["#", "*", "=", "#a", "*a"].map(str::to_owned);
     let texts: Vec<String> = texts().into_iter().chain(marked).collect();
     for kind in &texts {
         is_new(&mut seen, &Key::of((kind,)), &["of", kind]);
@@ -111,7 +111,8 @@ proptest! {
             prop_assert!(typed.problem().is_some(), "{} can be typed", made);
             let plain = Key::from(text.as_str());
             prop_assert!(plain.problem().is_some() || plain.as_str() != made.as_str());
-            prop_assert_eq!(Key::shown(made.as_str()).as_str(), made.as_str());
+            let shown = Key::shown(made.as_str());
+            prop_assert_eq!(shown.as_str(), made.as_str());
         }
     }
 
@@ -172,9 +173,9 @@ fn the_texts_of_keys_never_change() {
             "=%28x:y",
             "=(eu,123,express)",
             "=(a%2Cb,(c%29,%25)",
-            "=#",
-            "=*",
-            "=*",
+            "=#d57f256fc471ef9f51400845cb06a45e",
+            "=*08syd2nebf3qrcwt9y0nvayfhm",
+            "=*0928z827md0g65f2atkjmqbfp6",
         ]
     );
     assert!(keys.iter().all(|key| key.problem().is_none()));
