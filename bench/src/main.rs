@@ -8,6 +8,7 @@
 //! `BENCH_REPEATS` (default 5).
 
 mod endless;
+mod duplicates;
 mod engine;
 mod floor;
 mod guard;
@@ -55,6 +56,7 @@ fn main() -> ExitCode {
             return met(leaving::sleepers(scratch, runs));
         }
         ["timers"] => return met(leaving::timers(scratch, 10_000)),
+        ["duplicates"] => return met(duplicates::duplicates(scratch, repeats())),
         ["signals"] => return met(inside::signals(scratch, repeats())),
         ["endless"] => return met(endless::resumes(scratch, repeats())),
         ["guard"] => return met(guard::guard(scratch, repeats())),
@@ -91,7 +93,7 @@ fn main() -> ExitCode {
         _ => {
             eprintln!(
                 "usage: bench floor | throughput | replay | waiting-memory | open-empty | sustained | sleepers [N] | \
-                 sleepers-store | timers | signals | endless | guard | fan-out | steps N"
+                 sleepers-store | timers | duplicates | signals | endless | guard | fan-out | steps N"
             );
             return ExitCode::FAILURE;
         }

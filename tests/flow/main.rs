@@ -25,6 +25,7 @@ mod freshness;
 mod guard;
 mod guard_keys;
 mod hooks;
+mod idempotency;
 mod identity;
 mod inputs;
 mod intent;

@@ -50,13 +50,17 @@ const WORKFLOW_OPTIONS: &[&str] = &[
     "name",
     "version",
     "changes",
+    "key_ttl",
+    "on_failure",
     "unchecked",
     "inline",
     "marker",
     "crate",
 ];
 /// Options of `#[workflow]` that a later release will have.
-const WORKFLOW_RESERVED: &[&str] = &["key_ttl"];
+const WORKFLOW_RESERVED: &[&str] = &[];
+/// What `on_failure` can say, and what the runtime calls it.
+const ON_FAILURE: &[(&str, &str)] = &[("keep", "Keep"), ("release", "Release")];
 
 /// Longest name of a step or workflow: it is written into every record of a journal.
 const MAX_NAME_BYTES: usize = 200;
@@ -102,6 +106,10 @@ pub(crate) struct WorkflowOptions {
     pub(crate) name: Option<String>,
     pub(crate) version: Option<u32>,
     pub(crate) changes: Option<Changes>,
+    /// In milliseconds.
+    pub(crate) key_ttl: Option<u64>,
+    /// What the runtime calls it.
+    pub(crate) on_failure: Option<&'static str>,
     pub(crate) unchecked: bool,
     pub(crate) inline: Option<Ident>,
     pub(crate) marker: Option<bool>,
@@ -182,6 +190,8 @@ impl WorkflowOptions {
             name: None,
             version: None,
             changes: None,
+            key_ttl: None,
+            on_failure: None,
             unchecked: false,
             inline: None,
             marker: None,
@@ -195,6 +205,12 @@ impl WorkflowOptions {
                     .positive("versions count from 1")
                     .map(|it| options.version = Some(it)),
                 "changes" => option.changes().map(|it| options.changes = Some(it)),
+                "key_ttl" => option
+                    .limit("90d", "its key would name nothing once the run has ended")
+                    .map(|it| options.key_ttl = Some(it)),
+                "on_failure" => option
+                    .choice(ON_FAILURE)
+                    .map(|it| options.on_failure = Some(it)),
                 "unchecked" => option.flag().map(|()| options.unchecked = true),
                 "inline" => option
                     .flag()

@@ -363,6 +363,8 @@ impl Check<'_> {
         let given = [
             ("version", options.version.is_some()),
             ("changes", options.changes.is_some()),
+            ("key_ttl", options.key_ttl.is_some()),
+            ("on_failure", options.on_failure.is_some()),
         ];
         for (name, _) in given.iter().filter(|(_, given)| *given) {
             let message = format!(

@@ -130,6 +130,8 @@ pub fn step(
 /// | `name = "…"` | what the journal calls it |
 /// | `version = 2` | which version new runs begin with, from 1 |
 /// | `changes = "tolerant"` | calls that a recorded journal does not know run as inserted steps, and outcomes that nobody asks for are reported; default `"strict"`: such a run is parked |
+/// | `key_ttl = "90d"` | how long the key of a run names it after the run has ended; 24 hours otherwise |
+/// | `on_failure = "release"` | the key of a run that failed, was cancelled or aborted names a new run; default `"keep"` |
 /// | `unchecked` | leaves out the determinism check |
 /// | `inline` | a helper that is part of the run that calls it: may borrow and be generic, has a scope of its own |
 /// | `marker = false` | calls the type `checkout_workflow`, for a module named `checkout`; leaves it out beside a helper |

@@ -271,6 +271,17 @@ static SEEDED_CONTEXT: LazyLock<blake3::Hasher> =
 static RANDOM_CONTEXT: LazyLock<blake3::Hasher> =
     LazyLock::new(|| blake3::Hasher::new_derive_key("workflow-runtime 2026-11 random stream"));
 
+static SECRET_CONTEXT: LazyLock<blake3::Hasher> =
+    LazyLock::new(|| blake3::Hasher::new_derive_key("workflow-runtime 2026-11 secret key"));
+
+/// What is kept of a secret key instead of its text: 128 bits that are derived from it, as ids are shown.
+pub(crate) fn secret_text(key: &str) -> String {
+    let mut hash = Derivation::new(&SECRET_CONTEXT);
+    hash.field(key.as_bytes());
+    let text = encode_base32(hash.finish());
+    text.iter().map(|byte| char::from(*byte)).collect()
+}
+
 /// Returns the random stream of one scope of one run, to be read at any position.
 pub(crate) fn random_stream(run: RunId, scope: &[u8]) -> blake3::OutputReader {
     let mut hash = Derivation::new(&RANDOM_CONTEXT);

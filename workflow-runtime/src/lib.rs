@@ -117,14 +117,15 @@ pub use determinism::{Random, now, random, uuid};
 pub use diagram::Diagram;
 pub use digest::Digest;
 pub use engine::{
-    Cancel, CatchUp, Debounce, Debounced, Engine, EngineBuilder, EngineError, Fork, ForkPoint,
-    Lineage, Overlap, ParseCursorError, Paused, Queue, QueueDescription, QueueHandle, Retention,
-    RunCursor, RunError, RunHandle, RunStatus, Runs, RunsPage, Schedule, ScheduleDescription,
-    ScheduleHandle, SendSignal, Sent, Shutdown, Start, Terminate, Verification, Warning, Watch,
+    Cancel, CatchUp, Debounce, Debounced, Duplicate, DuplicateBody, DuplicateKind, Duplicates,
+    Engine, EngineBuilder, EngineError, Fork, ForkPoint, Lineage, OnConflict, OnFailure, Overlap,
+    ParseCursorError, Paused, Queue, QueueDescription, QueueHandle, Retention, RunCursor, RunError,
+    RunHandle, RunStatus, Runs, RunsPage, Schedule, ScheduleDescription, ScheduleHandle,
+    SendSignal, Sent, Shutdown, Start, Terminate, Verification, Warning, Watch,
 };
 pub use error::{Error, Interrupted, Result, ResultExt};
 pub use ids::{ParseIdError, RunId, StepId};
-pub use key::Key;
+pub use key::{Key, KeyPart, KeyParts};
 pub use logs::HideReplayed;
 pub use payload::{PayloadCodec, PayloadError};
 pub use workflow_macros::{step, workflow};

@@ -14,6 +14,7 @@ pub use crate::call::{
 };
 pub use crate::context::{ClosureScoped, Scoped};
 pub use crate::diagram::Diagram;
+pub use crate::engine::OnFailure;
 pub use crate::engine::resources::MissingResource;
 pub use crate::key::Key;
 pub use crate::replay::{FreshFor, OnStale};

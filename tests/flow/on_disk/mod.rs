@@ -4,6 +4,7 @@
 //! archive and its files. What must come out is the same.
 
 mod family;
+mod keys;
 mod later;
 mod lines;
 mod passes;

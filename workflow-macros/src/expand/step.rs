@@ -131,14 +131,14 @@ fn announced(options: &StepOptions) -> &'static str {
     }
 }
 
-fn optional(span: Span, value: Option<TokenStream>) -> TokenStream {
+pub(super) fn optional(span: Span, value: Option<TokenStream>) -> TokenStream {
     match value {
         Some(value) => quote_spanned!(span=> ::core::option::Option::Some(#value)),
         None => quote_spanned!(span=> ::core::option::Option::None),
     }
 }
 
-fn millis(span: Span, millis: u64) -> TokenStream {
+pub(super) fn millis(span: Span, millis: u64) -> TokenStream {
     quote_spanned!(span=> ::core::time::Duration::from_millis(#millis))
 }
 

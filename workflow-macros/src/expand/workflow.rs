@@ -7,6 +7,7 @@ use syn::{Signature, Type};
 
 use super::about;
 use super::shape::{self, target_name};
+use super::step::{millis, optional};
 use super::{
     body_call, body_function, closing_bracket, door, marker, marker_name, outer_params, place,
     returns, type_span,
@@ -171,6 +172,12 @@ pub(crate) fn definition(
         Some(Changes::Tolerant) => quote_spanned!(span=> #door::CodeChanges::Tolerant),
         Some(Changes::Strict) | None => quote_spanned!(span=> #door::CodeChanges::Strict),
     };
+    let key_ttl = optional(span, options.key_ttl.map(|it| millis(span, it)));
+    let on_failure = options.on_failure.map(|chosen| {
+        let chosen = syn::Ident::new(chosen, span);
+        quote_spanned!(span=> #door::OnFailure::#chosen)
+    });
+    let on_failure = optional(span, on_failure);
     let args = function.journaled().map(Param::label);
     let about = about::workflow(function, door);
     let (file, line) = place(function);
@@ -179,6 +186,8 @@ pub(crate) fn definition(
             name: #name,
             version: #version,
             changes: #changes,
+            key_ttl: #key_ttl,
+            on_failure: #on_failure,
             args: &[#(#args),*],
             about: #about,
             file: #file,

@@ -46,6 +46,7 @@ pub use workflow::{Step, Workflow};
 
 use std::time::Duration;
 
+use crate::engine::OnFailure;
 use crate::replay::FreshFor;
 use crate::shape::{StepAbout, WorkflowAbout};
 use crate::store::Durability;
@@ -127,6 +128,10 @@ pub struct WorkflowDefinition {
     pub version: u32,
     /// `changes`: what a replay makes of calls that the journal does not know.
     pub changes: CodeChanges,
+    /// `key_ttl`: how long a run's key names it after its end.
+    pub key_ttl: Option<Duration>,
+    /// `on_failure`: whether the key of a run that did not complete is kept.
+    pub on_failure: Option<OnFailure>,
     /// Names of the arguments, in order.
     pub args: &'static [&'static str],
     /// What it says about itself, for those who read code.

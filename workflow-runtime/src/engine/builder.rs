@@ -7,6 +7,8 @@ use std::time::Duration;
 
 use tokio::sync::{Notify, Semaphore};
 
+use super::keyed::DEFAULT_KEY_TTL;
+use super::known_keys::KnownKeys;
 use super::pause::{self, Pauses};
 use super::plan::Plan;
 use super::recovery::Recovery;
@@ -18,8 +20,8 @@ use super::timers::Timers;
 use super::undo_steps::UndoSteps;
 use super::warnings::Warnings;
 use super::{
-    Config, Engine, EngineError, Owner, Queue, Services, Shared, keys, queues, retention,
-    schedules, task,
+    Config, Engine, EngineError, OnFailure, Owner, Queue, Services, Shared, duplicates, keys,
+    queues, retention, schedules, successors, task,
 };
 use crate::call::{Step, Workflow};
 use crate::clock::Clock;
@@ -93,6 +95,8 @@ impl Default for EngineBuilder {
                 durability: Durability::Synced,
                 cancel_grace: Duration::from_secs(10),
                 evict_after: Some(EVICT_AFTER),
+                key_ttl: DEFAULT_KEY_TTL,
+                on_failure: OnFailure::Keep,
             },
             clock: Clock::default(),
             run_ids: RunIds::default(),
@@ -271,6 +275,22 @@ impl EngineBuilder {
         self
     }
 
+    /// Sets how long the key of a run names it after the run has *ended*, where neither the start nor the workflow
+    /// says so; 24 hours otherwise. What was promised to runs that were started before stays.
+    #[must_use]
+    pub fn key_ttl(mut self, time: Duration) -> Self {
+        self.config.key_ttl = time;
+        self
+    }
+
+    /// Sets what becomes of the key of a run that fails, is cancelled or aborts, where neither the start nor the
+    /// workflow says so; it is kept otherwise. What was promised to runs that were started before stays.
+    #[must_use]
+    pub fn on_failure(mut self, policy: OnFailure) -> Self {
+        self.config.on_failure = policy;
+        self
+    }
+
     /// Opens an engine on an embedded database in a directory, which is made if it is not there,
     /// and resumes every unfinished run.
     ///
@@ -332,8 +352,6 @@ impl EngineBuilder {
             engine: OnceLock::new(),
         });
         let shared = Arc::new(Shared {
-            store,
-            services,
             runs: Mutex::default(),
             closing: AtomicBool::new(false),
             left: Notify::new(),
@@ -341,9 +359,13 @@ impl EngineBuilder {
             sleepers: Sleepers::default(),
             claiming: Semaphore::new(CLAIMS_AT_ONCE),
             marks: Arc::default(),
+            known_keys: KnownKeys::new(store.is_exclusive(), services.clock.clone()),
+            duplicates: Arc::new(duplicates::Recorder::new(services.clock.clone())),
             retentions: self.retentions,
             keys: Arc::new(keys),
             plan: Plan::default(),
+            store,
+            services,
         });
         let _ = shared.services.engine.set(Arc::downgrade(&shared));
         pause::read(&shared).await?;
@@ -352,6 +374,8 @@ impl EngineBuilder {
         sleepers::start(&shared);
         schedules::serve(&shared);
         queues::serve(&shared);
+        successors::serve(&shared);
+        duplicates::serve(&shared);
         retention::serve(&shared);
         keys::serve(&shared);
         Ok(Engine {

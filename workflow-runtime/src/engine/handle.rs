@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::marker::PhantomData;
+use std::panic::Location;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
@@ -9,10 +10,13 @@ use bytes::Bytes;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-use super::letters::{Cancel, SendSignal};
+use super::letters::{Body, Cancel, SendSignal};
 use super::progress::Progress;
 use super::published::{self, Watch};
-use super::{EngineError, Fork, RunEntry, RunError, Services, Shared, inspect, lines, retry};
+use super::{
+    Duplicates, EngineError, Fork, RunEntry, RunError, Services, Shared, duplicates, inspect,
+    lines, retry,
+};
 use crate::call::Workflow;
 use crate::call::returns::Decoded;
 use crate::error::Error;
@@ -119,9 +123,19 @@ impl<W: Workflow> RunHandle<W> {
     /// Sends the run a signal, for [`wait_for`](crate::wait_for) and [`signals`](crate::signals).
     ///
     /// See [`Engine::signal`](super::Engine::signal).
+    #[track_caller]
     pub fn signal<T: Serialize + ?Sized>(&self, name: &str, value: &T) -> SendSignal {
-        let payload = self.services.payloads.encode(value);
-        SendSignal::new(self.shared(), self.run, name, payload)
+        let body = Body::of(&self.services.payloads, value);
+        SendSignal::new(self.shared(), self.run, name, body, Location::caller())
+    }
+
+    /// Returns the duplicates that were seen of the run; see [`Engine::duplicates`](super::Engine::duplicates).
+    ///
+    /// # Errors
+    ///
+    /// If the store fails.
+    pub async fn duplicates(&self) -> Result<Duplicates, EngineError> {
+        duplicates::of_run(&*self.shared()?, self.run).await
     }
 
     /// Asks for the run to be cancelled; see [`Engine::cancel`](super::Engine::cancel).

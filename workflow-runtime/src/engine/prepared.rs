@@ -41,38 +41,59 @@ impl EncodedCall {
         services: &Services,
         input: &W::Input,
     ) -> Result<(Self, InputDigest), EngineError> {
-        let WorkflowDefinition {
-            name,
-            version,
-            args,
-            ..
-        } = *W::DEFINITION;
+        let digest = Self::digest::<W>(services, input)?;
+        let call = Self::with_digest::<W>(services, input, digest)?;
+        Ok((call, digest))
+    }
+
+    /// Computes the digest of a call's input, if its workflow is registered: enough to tell whether it was made
+    /// before.
+    pub(super) fn digest<W: Workflow>(
+        services: &Services,
+        input: &W::Input,
+    ) -> Result<InputDigest, EngineError> {
+        let WorkflowDefinition { name, version, .. } = *W::DEFINITION;
         if services.registry.find(name, version).is_none() {
             return Err(EngineError::NotRegistered {
                 workflow: name,
                 version,
             });
         }
+        digest(&OrderedWorkflowArgs(input)).map_err(|error| EngineError::Input {
+            workflow: name,
+            problem: PayloadError::Serialize(error.to_string()),
+        })
+    }
+
+    /// Encodes a call whose digest is known.
+    pub(super) fn with_digest<W: Workflow>(
+        services: &Services,
+        input: &W::Input,
+        digest: InputDigest,
+    ) -> Result<Self, EngineError> {
+        let WorkflowDefinition {
+            name,
+            version,
+            args,
+            ..
+        } = *W::DEFINITION;
         let unfit = |problem| EngineError::Input {
             workflow: name,
             problem,
         };
         let payloads = &services.payloads;
-        let digest = digest(&OrderedWorkflowArgs(input))
-            .map_err(|error| unfit(PayloadError::Serialize(error.to_string())))?;
         let input = payloads
             .encode(&NamedWorkflowArgs(args, input))
             .map_err(unfit)?;
         // What cannot be read back is refused now, not found at the first resume.
         let seed = WorkflowArgsSeed::<W::Input>(args, PhantomData);
         payloads.decode_seed(seed, &input).map_err(unfit)?;
-        let call = Self {
+        Ok(Self {
             workflow: name.into(),
             version,
             input_digest: digest.strict,
             input,
-        };
-        Ok((call, digest))
+        })
     }
 }
 

@@ -2,19 +2,18 @@
 //!
 //! Owns which runs may go, and the order of it: the tombstone of a run's key is durable before the run is
 //! gone, so that no crash lets a generation be given twice. It never touches a run that has not
-//! ended, and waits between batches like anybody else: commits do not wait for it.
+//! ended or that its key still names, and waits between batches like anybody else: commits do not wait for it.
 
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
 use super::generations::Generation;
-use super::{Engine, EngineError, Shared, lines};
+use super::{Engine, EngineError, Shared, keyed, lines};
 use crate::clock::Timestamp;
 use crate::ids::RunId;
 use crate::store::{
-    Commit, Committed, EndKind, NoteChange, Origin, RunHeader, RunOrder, RunQuery, RunState,
-    StateKind,
+    Commit, Committed, EndKind, Origin, RunHeader, RunOrder, RunQuery, RunState, StateKind,
 };
 
 /// Runs that are looked at, and deleted, at a time.
@@ -96,8 +95,9 @@ impl Engine {
     /// Deletes the runs whose [`Retention`] is over now, without waiting for the background task, which does so
     /// when the engine is opened and every ten minutes. Returns how many were deleted.
     ///
-    /// Journal, header and all that belongs to a run go together. Its key names a new run from then
-    /// on, with an id and step ids of its own.
+    /// Journal, header and all that belongs to a run go together. A run stays as long as its key names it,
+    /// whatever its retention says ([`Start::key_ttl`](crate::Start::key_ttl)). The key of a run that was deleted
+    /// names a new run, with an id and step ids of its own.
     ///
     /// # Errors
     ///
@@ -158,13 +158,20 @@ async fn sweep(shared: &Shared) -> Result<u64, EngineError> {
         let last = page.last().map(RunHeader::position);
         let mut expired = Vec::new();
         for header in page {
-            if shared.retentions.is_over(&header, now) && !is_needed(shared, &header, now).await? {
+            if shared.retentions.is_over(&header, now)
+                && !is_needed(shared, &header, now).await?
+                && !keyed::is_named(shared, &header).await?
+            {
                 expired.push(header);
             }
         }
         if !expired.is_empty() {
             bury(shared, &expired).await?;
-            let runs = expired.iter().map(|header| header.run).collect();
+            shared.known_keys.forget_all();
+            let runs: Vec<RunId> = expired.iter().map(|header| header.run).collect();
+            // Nothing is noted of runs that are gone: it would stay for ever.
+            let _turn = shared.duplicates.turn().await;
+            shared.duplicates.forget(&runs);
             deleted += shared.store.delete(runs).await?;
         }
         match last {
@@ -222,10 +229,7 @@ async fn bury(shared: &Shared, runs: &[RunHeader]) -> Result<(), EngineError> {
             // A run of an older generation has its tombstone: it was left before a crash.
             let (workflow, number) = (&header.workflow, generation.number);
             if RunId::derive(&shared.services.namespace, workflow, key, number) == header.run {
-                commit.changes.notes.push(NoteChange {
-                    key: generation.guard.key.clone(),
-                    value: Some(generation.tombstone()),
-                });
+                commit.changes.notes.push(generation.moves_on());
                 commit.guards.push(generation.guard);
             }
         }

@@ -11,7 +11,7 @@ use super::begun::Begun;
 use super::driver::{AfterCrash, Probed};
 use super::progress::Progress;
 use super::task::take_up;
-use super::{Engine, EngineError, RunEntry, Shared, handle, lines, retry_children};
+use super::{Engine, EngineError, RunEntry, Shared, handle, keyed, lines, retry_children};
 use crate::ids::RunId;
 use crate::journal::{Chain, Draft, End, Event, JournalError, Reader, Record, RunReopened};
 use crate::replay::History;
@@ -46,9 +46,9 @@ impl Engine {
     ///
     /// # Errors
     ///
-    /// [`EngineError::NotFailed`] if the run has not failed, [`EngineError::Unfit`] if the code does not
-    /// fit its journal, [`EngineError::ChildNotRetried`] if a child that has to be tried again cannot be (it undid what
-    /// it did, say); if there is no such run, its workflow is not registered, its journal cannot
+    /// [`EngineError::NotFailed`] if the run has not failed or its key was given to a newer run,
+    /// [`EngineError::Unfit`] if the code does not fit its journal, [`EngineError::ChildNotRetried`] if a child that has to
+    /// be tried again cannot be (it undid what it did, say); if there is no such run, its workflow is not registered, its journal cannot
     /// be read, or the store fails. The run is left as it was.
     pub async fn retry(&self, run: RunId) -> Result<(), EngineError> {
         retry(self.shared(), run).await
@@ -69,7 +69,11 @@ pub(super) async fn retry(shared: &Arc<Shared>, run: RunId) -> Result<(), Engine
         match shared.store.revive(reopening).await {
             Ok(_) => return go_on(shared, run).await,
             // Somebody else was faster: look what became of it.
-            Err(StoreError::Ended { .. } | StoreError::OutOfOrder { .. }) => {}
+            Err(
+                StoreError::Ended { .. }
+                | StoreError::OutOfOrder { .. }
+                | StoreError::Guarded { .. },
+            ) => {}
             Err(error) => return Err(error.into()),
         }
     }
@@ -98,7 +102,13 @@ pub(super) async fn plan(shared: &Arc<Shared>, run: RunId) -> Result<Plan, Engin
         let how = "failed, and what it did was undone";
         return Err(EngineError::NotFailed { run, how });
     }
-    reopen(shared, &records, reader.into_chain())
+    let Some((guards, notes)) = keyed::revival(shared, &header).await? else {
+        let how = "failed, and its key was given to a newer run";
+        return Err(EngineError::NotFailed { run, how });
+    };
+    let mut plan = reopen(shared, &records, reader.into_chain())?;
+    (plan.reopening.guards, plan.reopening.notes) = (guards, notes);
+    Ok(plan)
 }
 
 /// Says whether an entry is on its way out of memory.
@@ -152,8 +162,15 @@ fn reopen(shared: &Arc<Shared>, records: &[Record], mut chain: Chain) -> Result<
     voided.push(end);
     let event = Event::RunReopened(RunReopened { voided });
     let frame = Draft::of(&event).seal(shared.services.clock.now().max(ended_at), &mut chain);
+    let reopening = Reopening {
+        run,
+        seq,
+        frame,
+        guards: Vec::new(),
+        notes: Vec::new(),
+    };
     Ok(Plan {
-        reopening: Reopening { run, seq, frame },
+        reopening,
         children,
     })
 }

@@ -11,16 +11,16 @@ use tokio::sync::oneshot;
 
 use super::begun::{Begun, read_history};
 use super::driver::{AfterCrash, Exit};
+use super::keyed::Terms;
 use super::poison;
 use super::prepared::Prepared;
 use super::progress::Progress;
-use super::{
-    EngineError, RunEntry, Shared, generations, handle, lines, notes, retry_children, waking,
-};
+use super::{EngineError, RunEntry, Shared, handle, lines, notes, retry_children, waking};
 use crate::ids::RunId;
 use crate::journal::End;
 use crate::store::{
-    BoxFuture, Claim, Creation, Epoch, Guard, ParkReason, Parking, RunHeader, RunState, StoreError,
+    BoxFuture, Changes, Claim, Commit, Committed, Creation, Epoch, NewRun, ParkReason, Parking,
+    RunState, StoreError, StoreResult,
 };
 
 /// How soon a resume looks at the store again when the run is in memory still.
@@ -30,10 +30,8 @@ const LOOK_AGAIN: Duration = Duration::from_millis(2);
 pub(super) enum Created {
     /// The run was created and is driven.
     Done,
-    /// A run of that id is in the store already.
-    Exists(Box<RunHeader>),
-    /// The key is in another generation by now.
-    OtherGeneration,
+    /// The key does not stand as it did: a run of it is in the store already, or it is in another generation.
+    LookAgain,
 }
 
 type CreatedResult = Result<Created, EngineError>;
@@ -42,16 +40,16 @@ type CreatedResult = Result<Created, EngineError>;
 /// largest of its moments for life, and this one is over soon.
 type Beginning = BoxFuture<'static, Result<Box<Begun>, Progress>>;
 
-/// Creates a run in a task of its own. With a guard, only as long as that note says so.
+/// Creates a run in a task of its own, on the terms that its key was given on.
 pub(super) async fn create(
     shared: &Arc<Shared>,
     entry: &Arc<RunEntry>,
     prepared: Prepared,
-    guard: Option<Guard>,
+    terms: Terms,
 ) -> CreatedResult {
     let (answer, created) = oneshot::channel();
     let run = prepared.new.header.run;
-    let beginning = begin_new(shared.clone(), entry.clone(), prepared, guard, answer);
+    let beginning = begin_new(shared.clone(), entry.clone(), prepared, terms, answer);
     spawn(shared, run, entry, Box::pin(beginning));
     created
         .await
@@ -62,7 +60,7 @@ async fn begin_new(
     shared: Arc<Shared>,
     entry: Arc<RunEntry>,
     prepared: Prepared,
-    guard: Option<Guard>,
+    terms: Terms,
     answer: oneshot::Sender<CreatedResult>,
 ) -> Result<Box<Begun>, Progress> {
     let Prepared {
@@ -72,16 +70,16 @@ async fn begin_new(
         ..
     } = prepared;
     let created_at = new.header.created_at;
-    let created = match guard {
-        None => shared
+    let created = match terms.guards.is_empty() {
+        true => shared
             .store
             .create(new)
             .await
             .map(|creation| match creation {
                 Creation::Created(epoch) => Ok(epoch),
-                Creation::Exists(header) => Err(Created::Exists(header)),
+                Creation::Exists(_) => Err(Created::LookAgain),
             }),
-        Some(guard) => generations::create(&shared, new, guard).await,
+        false => create_on(&shared, new, terms).await,
     };
     match created {
         Ok(Ok(epoch)) => {
@@ -98,6 +96,26 @@ async fn begin_new(
             Err(Progress::NotCreated)
         }
     }
+}
+
+/// Creates a run unless its key does not stand as it did.
+async fn create_on(
+    shared: &Shared,
+    new: NewRun,
+    terms: Terms,
+) -> StoreResult<Result<Epoch, Created>> {
+    let Terms { guards, notes, .. } = terms;
+    let changes = Changes {
+        create: vec![new],
+        notes,
+        ..Changes::default()
+    };
+    Ok(
+        match shared.store.commit(Commit { guards, changes }).await? {
+            Committed::Done => Ok(Epoch::FIRST),
+            Committed::Refused(_) => Err(Created::LookAgain),
+        },
+    )
 }
 
 /// Takes up every unfinished run in the store.
@@ -195,6 +213,7 @@ fn take_up_if(
         runs.insert(run, entry.clone());
         entry
     };
+    shared.known_keys.run_goes_on(run);
     shared.plan.arrivals.tell(run);
     spawn(
         shared,

@@ -105,6 +105,7 @@ async fn end_now(shared: &Arc<Shared>, run: RunId, reason: Box<str>) -> Result<E
         appended => appended?,
     }
     shared.marks.removed(run);
+    shared.known_keys.run_goes_on(run); // what is known of it was read before it ended
     for run in told {
         waking::mail_arrived(shared, run);
     }

@@ -117,7 +117,7 @@ pub trait Store: Send + Sync + 'static {
     /// Takes a failed run up again, with the frame that says so.
     ///
     /// Refused with [`StoreError::Ended`] if it ended otherwise, with [`StoreError::OutOfOrder`] if the
-    /// frame is not the next one.
+    /// frame is not the next one, with [`StoreError::Guarded`] if a note says something else than it must.
     fn revive(&self, reopening: Reopening) -> BoxFuture<'_, StoreResult<Epoch>>;
 
     /// Deletes runs that have ended: journals, headers and the notes that belong to them. Returns
@@ -168,6 +168,12 @@ pub trait Store: Send + Sync + 'static {
 
     /// Lists runs in the order that the query asks for; ties are broken by run id the same way.
     fn list(&self, query: RunQuery) -> BoxFuture<'_, StoreResult<Vec<RunHeader>>>;
+
+    /// Says whether nobody else can change what is stored while this value lives: no other process, and no
+    /// clone in this one. Then what was read once is known until it is changed through this value.
+    fn is_exclusive(&self) -> bool {
+        false
+    }
 
     /// Says whether the last owner of this store closed it. Decided when it was opened.
     fn stopped_cleanly(&self) -> bool;

@@ -166,6 +166,10 @@ pub struct Reopening {
     pub seq: u64,
     /// The frame that says so.
     pub frame: Bytes,
+    /// What notes must say for it to be taken up.
+    pub guards: Vec<Guard>,
+    /// Notes that change in the same write.
+    pub notes: Vec<NoteChange>,
 }
 
 /// A sleeping run.

@@ -259,6 +259,7 @@ impl ScheduleHandle {
             key: key.clone(),
             value,
         }];
+        notes.extend(run.as_ref().and_then(|(new, _)| serve::promise(new)));
         if let Some((new, Some(queue))) = &run {
             notes.extend(queues::entry(shared, queue, new.header.run));
         }

@@ -14,12 +14,15 @@ use super::Overlap;
 use super::note::{ScheduleNote, note_key, tick_key};
 use super::timing::Clockwork;
 use crate::clock::Timestamp;
+use crate::engine::keyed::Promise;
 use crate::engine::notes::{self, Space};
 use crate::engine::prepared::{Naming, Prepared};
 use crate::engine::warnings::Warning;
 use crate::engine::{Cancel, EngineError, Shared, generations, lines, queues, waking};
 use crate::ids::RunId;
-use crate::store::{Changes, Commit, Committed, Guard, NoteChange, NoteKey, Refusal, RunState};
+use crate::store::{
+    Changes, Commit, Committed, Guard, NewRun, NoteChange, NoteKey, Refusal, RunState,
+};
 
 /// How long the clock may go unlooked at: one that was set is noticed after this.
 const LONGEST_NAP: Duration = Duration::from_secs(1);
@@ -327,6 +330,7 @@ impl Serving<'_> {
             key: self.known.key.clone(),
             value: Some(value.clone()),
         }];
+        notes.extend(run.as_ref().and_then(|run| promise(&run.new)));
         if let (Some(queue), Some(prepared)) = (&after.definition.queue, &run) {
             let run = prepared.new.header.run;
             notes.extend(queues::entry(self.shared, queue, run));
@@ -382,6 +386,11 @@ pub(super) fn first_state(queue: Option<&str>) -> RunState {
         Some(_) => RunState::Asleep { wake_at: None },
         None => RunState::Active,
     }
+}
+
+/// What the run of a tick is promised: nothing beyond its end. Its note says that the tick was run.
+pub(super) fn promise(new: &NewRun) -> Option<NoteChange> {
+    Promise::NONE.note(new.header.run)
 }
 
 /// Reads the notes of all schedules.

@@ -149,6 +149,7 @@ macro_rules! __store_rules {
             runs_are_listed_oldest_first_and_by_origin
             a_failed_run_is_taken_up_again
             other_ends_are_final
+            a_revival_is_guarded
             revival_survives_restarts
             deleted_runs_are_gone_with_their_notes
             a_deleted_id_can_be_used_again

@@ -13,8 +13,8 @@ use crate::clock::Timestamp;
 use crate::ids::RunId;
 use crate::store::{
     Append, Changes, Claim, Commit, Creation, Durability, EndKind, Epoch, Guard, Mail, NewRun,
-    Newest, NoteKey, Parking, Refusal, Reopening, RunHeader, RunOrder, RunPosition, RunQuery,
-    RunState, Sleeper, StoreError, StoreResult,
+    Newest, NoteChange, NoteKey, Parking, Refusal, Reopening, RunHeader, RunOrder, RunPosition,
+    RunQuery, RunState, Sleeper, StoreError, StoreResult,
 };
 
 /// One write as it lies on the disk.
@@ -33,7 +33,7 @@ pub(super) enum Write {
     /// A run was woken.
     Wake(RunId),
     /// A failed run was taken up again.
-    Reopen(RunId, Bytes),
+    Reopen(RunId, Bytes, Vec<NoteChange>),
     /// Runs were deleted.
     Delete(Vec<RunId>),
     /// The mark of a clean stop.
@@ -226,10 +226,11 @@ impl Table {
                 self.known(*run).header.state = RunState::Asleep { wake_at: *wake_at };
             }
             Write::Wake(run) => self.known(*run).header.state = RunState::Active,
-            Write::Reopen(run, frame) => {
+            Write::Reopen(run, frame, notes) => {
                 let run = self.known(*run);
                 run.frames.push(frame.clone());
                 run.header.state = RunState::Active;
+                self.note_all(notes);
             }
             Write::Delete(runs) => runs.iter().for_each(|run| self.remove(*run)),
             Write::Close => {}
@@ -251,7 +252,11 @@ impl Table {
         for letter in &changes.post {
             self.post(letter.to, letter.body.clone());
         }
-        for change in &changes.notes {
+        self.note_all(&changes.notes);
+    }
+
+    fn note_all(&mut self, notes: &[NoteChange]) {
+        for change in notes {
             match &change.value {
                 Some(value) => self.notes.insert(change.key.clone(), value.clone()),
                 None => self.notes.remove(&change.key),
@@ -336,7 +341,10 @@ impl Table {
         let failed =
             matches!(found.header.state, RunState::Ended(end) if end.kind == EndKind::Failed);
         let expected = found.frames.len() as u64;
-        if !failed {
+        let says = |guard: &Guard| self.notes.get(&guard.key) == guard.expected.as_ref();
+        if !reopening.guards.iter().all(says) {
+            Err(StoreError::Guarded { run })
+        } else if !failed {
             Err(StoreError::Ended { run })
         } else if reopening.seq != expected {
             let got = reopening.seq;

@@ -309,7 +309,18 @@ impl Group {
         }
     }
 
-    fn revive(&mut self, shared: &Shared, reopening: Reopening) -> StoreResult<StoreResult<Epoch>> {
+    fn revive(
+        &mut self,
+        shared: &Shared,
+        mut reopening: Reopening,
+    ) -> StoreResult<StoreResult<Epoch>> {
+        let run = reopening.run;
+        for wanted in std::mem::take(&mut reopening.guards) {
+            if self.judge.note(shared, &wanted.key)? != wanted.expected {
+                return Ok(Err(StoreError::Guarded { run }));
+            }
+        }
+        let notes = std::mem::take(&mut reopening.notes);
         let epoch = match self.judge.revive(shared, &reopening)? {
             Ok(epoch) => epoch,
             Err(refused) => return Ok(Err(refused)),
@@ -317,6 +328,7 @@ impl Group {
         self.draft
             .revived(reopening.run, reopening.seq, &reopening.frame);
         self.changes.push(Change::Revived(reopening, epoch));
+        notes.into_iter().for_each(|note| self.note(note));
         Ok(Ok(epoch))
     }
 

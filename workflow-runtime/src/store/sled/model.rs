@@ -196,6 +196,8 @@ impl Pair {
             run,
             seq,
             frame: numbers.bytes(),
+            guards: Vec::new(),
+            notes: Vec::new(),
         };
         let gone: Vec<RunId> = (0..3).map(|_| id(numbers.below(RUNS))).collect();
         let mut answers = [String::new(), String::new()];
