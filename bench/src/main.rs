@@ -88,6 +88,7 @@ fn main() -> ExitCode {
         ["child", "fill-endless", passes, path] => {
             endless::fill(Path::new(path), passes.parse().expect("a number"));
         }
+        ["child", "resume-endless", path] => endless::look(Path::new(path)),
         ["child", "fan-out-memory"] => inside::fan_out_memory(scratch, 10_000),
         ["child", "open-empty"] => println!("{}", engine::open_empty(scratch)),
         _ => {
