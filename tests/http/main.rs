@@ -6,8 +6,3 @@ mod crashes;
 mod layer;
 mod redis;
 mod server;
-
-#[path = "../flow/guard.rs"]
-mod guard;
-#[path = "../flow/guard_keys.rs"]
-mod guard_keys;
