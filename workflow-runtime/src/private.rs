@@ -18,7 +18,9 @@ pub use crate::engine::OnFailure;
 pub use crate::engine::resources::MissingResource;
 pub use crate::key::Key;
 pub use crate::replay::{FreshFor, OnStale};
-pub use crate::shape::{Callee, HelperDefinition, Node, Shape, StepAbout, Target, WorkflowAbout};
+pub use crate::shape::{
+    Callee, HelperDefinition, Named, Node, Shape, StepAbout, Target, WorkflowAbout,
+};
 pub use crate::store::Durability;
 
 use crate::context::ScopeElement;
