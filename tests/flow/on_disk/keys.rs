@@ -102,6 +102,28 @@ async fn what_is_known_of_a_key_follows_its_run() {
 }
 
 #[tokio::test]
+async fn an_ended_run_that_was_replaced_is_not_remembered() {
+    let disk = Disk::new(engine);
+    let engine = disk.open().await;
+    let start = |order| engine.start(pay(order)).key("k");
+    let old = start(1).await.expect("starts");
+    old.result().await.expect("ends well");
+    for _ in 0..3 {
+        assert_eq!(start(1).await.expect("is found").id(), old.id());
+    }
+    let new = start(2).on_conflict(OnConflict::Replace).await;
+    let new = new.expect("replaces");
+    let refused = start(1).await;
+    assert!(
+        matches!(refused, Err(EngineError::Conflict { .. })),
+        "{refused:?}"
+    );
+    assert_eq!(start(2).await.expect("is found").id(), new.id());
+    new.result().await.expect("ends well");
+    disk.is_sound(engine).await;
+}
+
+#[tokio::test]
 async fn a_replacement_and_what_was_asked_again_outlive_their_process() {
     for stop in BOTH {
         let disk = Disk::new(engine);
