@@ -1,5 +1,6 @@
 //! Keys on a disk: what a key names, what it promised and what was asked for again survive every stop.
 
+use std::path::Path;
 use std::time::Duration;
 
 use workflow_runtime::store::RunState;
@@ -148,19 +149,29 @@ async fn a_replacement_and_what_was_asked_again_outlive_their_process() {
     }
 }
 
+/// How many files below a directory hold a text.
+fn files_with(dir: &Path, text: &str) -> usize {
+    let mut count = 0;
+    for entry in std::fs::read_dir(dir).expect("is there") {
+        let path = entry.expect("is there").path();
+        if path.is_dir() {
+            count += files_with(&path, text);
+        } else if let Ok(bytes) = std::fs::read(&path) {
+            // It may have been dropped since: then it holds nothing.
+            count += usize::from(bytes.windows(text.len()).any(|w| w == text.as_bytes()));
+        }
+    }
+    count
+}
+
 #[tokio::test]
 async fn a_secret_key_is_in_no_file_and_no_message() {
     const SECRET: &str = "4111-1111-1111-1111";
     let disk = Disk::new(engine);
     let engine = disk.open().await;
     let key = || Key::business("card", SECRET).secret();
-    let files_with = |text: &str| {
-        let all = std::fs::read_dir(disk.dir.path().join("store")).expect("is there");
-        let paths = all.map(|entry| entry.expect("is there").path());
-        let holds = |path: &std::path::PathBuf| {
-            let bytes = std::fs::read(path).expect("reads");
-            bytes.windows(text.len()).any(|w| w == text.as_bytes())
-        };
+    let store = disk.dir.path().join("store");
+    let files_with = |text: &str| files_with(&store, text);
         paths.filter(|path| path.is_file()).filter(holds).count()
     };
     let run = engine.start(pay(1)).key(key()).await.expect("starts");
