@@ -172,8 +172,6 @@ async fn a_secret_key_is_in_no_file_and_no_message() {
     let key = || Key::business("card", SECRET).secret();
     let store = disk.dir.path().join("store");
     let files_with = |text: &str| files_with(&store, text);
-        paths.filter(|path| path.is_file()).filter(holds).count()
-    };
     let run = engine.start(pay(1)).key(key()).await.expect("starts");
     let mut written = files_with(key().as_str());
     run.result().await.expect("ends well");
