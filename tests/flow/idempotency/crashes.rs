@@ -101,6 +101,29 @@ async fn a_crash_at_any_write_replaces_a_run_once_and_loses_neither() {
 }
 
 #[tokio::test]
+async fn a_crash_at_any_write_lets_a_replacement_begin_that_nobody_signals() {
+    let story = async |engine: &Engine| -> RunId {
+        let replace = |fate| {
+            let start = engine.start(fated(fate)).key("k");
+            start.on_conflict(OnConflict::Replace)
+        };
+        if engine.runs().await.expect("lists").runs.is_empty() {
+            replace(Fate::Waits).await.expect("starts");
+        }
+        let new = replace(Fate::Completes).await.expect("replaces or finds");
+        new.result().await.expect("ends well");
+        new.id()
+    };
+    let check = async |shown: &str, new: RunId, ledger: &Ledger, store: &MemoryStore| {
+        let runs = all_runs(store).await;
+        assert_eq!(runs.len(), 2, "{shown}");
+        assert_eq!(runs[1].run, new, "{shown}");
+        assert_eq!(ledger.effects(), ["charge 1"], "{shown}");
+    };
+    everywhere(story, check).await;
+}
+
+#[tokio::test]
 async fn a_crash_at_any_write_lets_a_key_expire_once() {
     let story = async |engine: &Engine| -> (RunId, RunId) {
         let runs = engine.runs().await.expect("lists").runs;
