@@ -26,10 +26,12 @@
 //!     mail(&receipt).await
 //! }
 //!
+//! # fn main() { // a step inside a function is not seen
 //! let audit = Audit::of::<checkout>();
 //! assert!(!audit.is_clean());
 //! assert_eq!(audit.open().map(|finding| finding.step()).collect::<Vec<_>>(), ["mail"]);
 //! println!("{audit}");
+//! # }
 //! ```
 
 pub(crate) mod called;

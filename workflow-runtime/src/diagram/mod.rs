@@ -31,9 +31,11 @@ use crate::call::Workflow;
 ///     Ok(())
 /// }
 ///
+/// # fn main() { // a step inside a function is not seen
 /// let mermaid = checkout::diagram().mermaid();
 /// assert!(mermaid.starts_with("flowchart TD"));
 /// assert!(mermaid.contains("charge"));
+/// # }
 /// ```
 #[derive(Debug, Clone)]
 pub struct Diagram {
