@@ -7,7 +7,7 @@ use futures::join;
 use workflow_runtime::audit::{Audit, CHECKLIST, Guard, STAGES, Severity};
 use workflow_runtime::store::Durability;
 use workflow_runtime::testing::assert_audit_clean;
-use workflow_runtime::{Engine, Result, Retention, get_step_metadata, step, workflow};
+use workflow_runtime::{Engine, Result, get_step_metadata, step, workflow};
 
 /// The chapter that explains the audit.
 const CHAPTER: &str = include_str!("../../docs/audit.md");
@@ -253,7 +253,7 @@ async fn every_rule_finds_the_step_that_breaks_it() {
     use breaking::breaking;
     let engine = Engine::builder()
         .register::<breaking>()
-        .retention_of::<breaking>(Retention::of(Duration::from_secs(60 * 60)))
+        .key_ttl(Duration::from_secs(60 * 60))
         .open_in_memory()
         .await
         .expect("opens");

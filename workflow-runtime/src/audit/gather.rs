@@ -39,7 +39,7 @@ impl Gathered {
             let place = |it: &WorkflowDefinition| (it.file, it.line, it.name, it.version);
             let known = |it: &AuditedWorkflow| place(it.definition) == place(next);
             if !self.workflows.iter().any(known) {
-                left.extend(self.add(next, KeyKept::Unknown));
+                left.extend(self.add(next, KeyKept::said_by(next)));
             }
         }
     }
@@ -110,6 +110,11 @@ impl Gathered {
 }
 
 impl KeyKept {
+    /// What a workflow says itself, without an engine.
+    fn said_by(workflow: &WorkflowDefinition) -> Self {
+        workflow.key_ttl.map_or(Self::Unknown, Self::For)
+    }
+
     /// The shorter of two times; what is not known shortens nothing.
     pub(super) fn shorter(self, other: Self) -> Self {
         match (self, other) {

@@ -1,5 +1,7 @@
 //! The audit of an engine: its workflows and what it says where they do not.
 
+use std::time::Duration;
+
 use super::{Engine, Shared};
 use crate::audit::{Audit, KeyKept, Settings};
 use crate::call::WorkflowDefinition;
@@ -38,11 +40,11 @@ impl Engine {
 }
 
 impl Shared {
-    /// For how long the key of a workflow's runs is kept: as long as the runs are.
+    /// For how long the key of a workflow's runs names them after their end, unless a start says otherwise.
     fn key_kept(&self, workflow: &'static WorkflowDefinition) -> KeyKept {
-        match self.retentions.of_workflow(workflow.name).keep() {
-            None => KeyKept::Forever,
-            Some(kept) => KeyKept::For(kept),
+        match workflow.key_ttl.unwrap_or(self.services.config.key_ttl) {
+            Duration::MAX => KeyKept::Forever,
+            kept => KeyKept::For(kept),
         }
     }
 }

@@ -47,11 +47,6 @@ impl Retention {
     pub const fn forever() -> Self {
         Self { keep: None }
     }
-
-    /// The time, unless it is for ever.
-    pub(super) const fn keep(self) -> Option<Duration> {
-        self.keep
-    }
 }
 
 /// The retention of an engine's workflows.
@@ -74,11 +69,6 @@ impl Retentions {
     fn shortest(&self) -> Option<Duration> {
         let all = self.of.values().chain([&self.default]);
         all.filter_map(|retention| retention.keep).min()
-    }
-
-    /// The retention of a workflow's runs.
-    pub(super) fn of_workflow(&self, name: &str) -> Retention {
-        *self.of.get(name).unwrap_or(&self.default)
     }
 
     /// Says whether a run's time is over.

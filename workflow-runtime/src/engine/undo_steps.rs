@@ -125,6 +125,7 @@ mod tests {
             fresh_for: None,
             durability: None,
             module,
+            about: crate::shape::StepAbout::new(&[], "()"),
             file: "shop.rs",
             line,
         }

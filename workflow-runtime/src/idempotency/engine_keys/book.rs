@@ -64,7 +64,7 @@ struct Claimed {
     /// Its outcome is being written: nobody takes it over.
     completing: bool,
     /// What the key's row said when it was taken.
-    before: Option<Before>,
+    before: Option<Box<Before>>,
     /// Notified when the claim is gone.
     gone: Arc<Notify>,
 }
@@ -216,7 +216,7 @@ impl Book {
             };
             let row = Row::decode(key, &bytes)?;
             if row.expires_at <= self.clock.now() {
-                return Ok(Found::Free(Some(Before { bytes, row })));
+                return Ok(Found::Free(Some(Box::new(Before { bytes, row }))));
             }
             let whole = row.outcome(&*self.store, &self.namespace, key).await?;
             let Some(coded) = whole else {
@@ -312,7 +312,7 @@ impl Book {
 /// What the store has of a key.
 enum Found {
     /// Nothing, or a row whose time is over.
-    Free(Option<Before>),
+    Free(Option<Box<Before>>),
     Done(Known),
 }
 

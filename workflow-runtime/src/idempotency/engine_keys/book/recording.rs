@@ -79,7 +79,12 @@ impl Book {
     }
 
     /// Writes a row, unless another engine was faster.
-    async fn write(&self, key: KeyId, row: Row, before: Option<Before>) -> KeyResult<Completion> {
+    async fn write(
+        &self,
+        key: KeyId,
+        row: Row,
+        before: Option<Box<Before>>,
+    ) -> KeyResult<Completion> {
         let name = notes::guarded_row(&self.namespace, key.as_bytes());
         let mut before = before;
         loop {
@@ -99,7 +104,7 @@ impl Book {
                     if found.expires_at > self.clock.now() {
                         return Ok(Completion::Refused);
                     }
-                    before = Some(Before { bytes, row: found });
+                    before = Some(Box::new(Before { bytes, row: found }));
                 }
                 Committed::Refused(_) => return Ok(Completion::Refused),
             }
