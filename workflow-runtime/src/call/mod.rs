@@ -14,6 +14,7 @@ mod child;
 mod direct;
 mod home;
 mod hooks;
+mod keyed;
 pub(crate) mod outcome;
 mod patch;
 mod publish;

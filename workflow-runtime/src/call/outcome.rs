@@ -162,7 +162,7 @@ pub(super) fn settle<R>(
 }
 
 /// Makes an outcome final: what is recorded is what can be read back.
-fn finish<R>(
+pub(super) fn finish<R>(
     returns: &Returns<R>,
     name: &str,
     payloads: &Payloads,

@@ -22,7 +22,7 @@ use super::{
 };
 use crate::call::Workflow;
 use crate::clock::Clock;
-use crate::idempotency::Book;
+use crate::idempotency::{Book, StepKeys};
 use crate::ids::RunIds;
 use crate::journal::AuditKey;
 use crate::payload::{DEFAULT_LIMIT, PayloadCodec, Payloads};
@@ -283,12 +283,12 @@ impl EngineBuilder {
         self.check()?;
         let store: Arc<dyn Store> = Arc::new(store);
         let payloads = Payloads::new(self.payload_limit, self.codec);
-        let keys = Book::new(
+        let keys = Arc::new(Book::new(
             store.clone(),
             self.namespace.clone(),
             payloads.clone(),
             self.clock.clone(),
-        );
+        ));
         let services = Arc::new(Services {
             payloads,
             resources: Arc::new(self.resources),
@@ -302,6 +302,7 @@ impl EngineBuilder {
             registry: self.registry,
             pauses: Pauses::default(),
             namespace: self.namespace,
+            step_keys: StepKeys::new(keys.clone()),
             audit_key: self.audit_key,
             engine: OnceLock::new(),
         });
@@ -316,7 +317,7 @@ impl EngineBuilder {
             claiming: Semaphore::new(CLAIMS_AT_ONCE),
             marks: Arc::default(),
             retentions: self.retentions,
-            keys: Arc::new(keys),
+            keys,
             plan: Plan::default(),
         });
         let _ = shared.services.engine.set(Arc::downgrade(&shared));

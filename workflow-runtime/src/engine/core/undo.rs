@@ -41,6 +41,23 @@ enum How {
     ByCall(UndoFuture),
 }
 
+impl UndoLog {
+    /// A call gave a value under a key of which an earlier call has failed: they are undone as one, with that value.
+    fn give_output(&mut self, step: StepId, outcome: &Outcome) {
+        let done = self.done.iter_mut().find(|done| done.step == step);
+        if let (
+            Some(Undo {
+                how: How::ByStep { output, .. },
+                ..
+            }),
+            Outcome::Ok(value),
+        ) = (done, outcome)
+        {
+            output.get_or_insert_with(|| value.clone());
+        }
+    }
+}
+
 impl Undo {
     /// What the journal says about it. Called while it is not begun.
     pub(crate) fn described(&self) -> UndoStep {
@@ -104,6 +121,7 @@ impl RunCore {
     /// A step has its outcome; nothing happens if it has no `undo`.
     pub(crate) fn complete_undo(&self, step: StepId, outcome: &Outcome) {
         let mut state = self.state();
+        let step = state.undo_owner(step);
         let Some(log) = state
             .outside
             .as_mut()
@@ -112,6 +130,7 @@ impl RunCore {
             return;
         };
         let Some(at) = log.open.iter().position(|open| open.step == step) else {
+            log.give_output(step, outcome);
             return;
         };
         let mut done = log.open.remove(at);

@@ -62,6 +62,32 @@ struct Claimed {
     gone: Arc<Notify>,
 }
 
+/// An outcome on its way to the store.
+pub(super) struct Recording {
+    pub(super) ticket: Ticket,
+    row: Row,
+    before: Option<Before>,
+    pub(super) known: Known,
+}
+
+impl Recording {
+    /// What it changes in the store.
+    pub(super) fn changes(&self, namespace: &str) -> Vec<NoteChange> {
+        let key = self.ticket.key;
+        let mut changes = match &self.before {
+            Some(before) => before.row.removal(namespace, key),
+            None => Vec::new(),
+        };
+        changes.extend(rows::writing(namespace, key, self.row.clone()));
+        changes
+    }
+
+    /// How many bytes the outcome has.
+    pub(super) fn size(&self) -> usize {
+        self.row.outcome.len()
+    }
+}
+
 /// A row whose time was over.
 struct Before {
     bytes: Bytes,
@@ -238,6 +264,30 @@ impl Book {
         outcome: Bytes,
         ttl: Duration,
     ) -> KeyResult<Completion> {
+        let Some(recording) = self.begin_recording(&ticket, outcome, ttl)? else {
+            return Ok(Completion::Refused);
+        };
+        let recording = async move {
+            let Recording { row, before, known, .. } = recording;
+            let written = self.write(ticket.key, row, before).await;
+            let is_done = matches!(written, Ok(Completion::Recorded));
+            self.settle(&ticket, is_done.then_some(known));
+            written
+        };
+        match tokio::spawn(recording).await {
+            Ok(written) => written,
+            Err(_) => Err(KeyError::Stopped), // the runtime goes down
+        }
+    }
+
+    /// Makes an outcome ready to be written. From now on nobody takes the key over, until it is settled. `None`: the
+    /// claim was taken over, or is being completed.
+    pub(super) fn begin_recording(
+        &self,
+        ticket: &Ticket,
+        outcome: Bytes,
+        ttl: Duration,
+    ) -> KeyResult<Option<Recording>> {
         let coded = match self.payloads.recode(&outcome) {
             Ok(coded) => coded.unwrap_or_else(|| outcome.clone()),
             Err(_) => return Err(KeyError::Codec),
@@ -250,43 +300,40 @@ impl Book {
         }
         let (before, body) = {
             let mut state = self.lock();
-            let Some(claimed) = state.claim_of(&ticket) else {
-                return Ok(Completion::Refused);
-            };
-            if claimed.completing {
-                return Ok(Completion::Refused);
+            match state.claim_of(ticket) {
+                Some(claimed) if !claimed.completing => {
+                    claimed.completing = true;
+                    (claimed.before.take(), claimed.body)
+                }
+                _ => return Ok(None),
             }
-            claimed.completing = true;
-            (claimed.before.take(), claimed.body)
         };
         let completed_at = self.clock.now();
+        let expires_at = completed_at.after(ttl);
         let row = Row {
             body,
             since: ticket.since,
             completed_at,
-            expires_at: completed_at.after(ttl),
+            expires_at,
             outcome: coded,
             chunks: 0,
         };
-        let recording = async move {
-            let known = Known {
-                body,
-                since: row.since,
-                done: Done {
-                    outcome,
-                    completed_at,
-                    expires_at: row.expires_at,
-                },
-            };
-            let written = self.write(ticket.key, row, before).await;
-            let is_done = matches!(written, Ok(Completion::Recorded));
-            self.settle(&ticket, is_done.then_some(known));
-            written
+        let known = Known {
+            body,
+            since: ticket.since,
+            done: Done {
+                outcome,
+                completed_at,
+                expires_at,
+            },
         };
-        match tokio::spawn(recording).await {
-            Ok(written) => written,
-            Err(_) => Err(KeyError::Stopped), // the runtime goes down
-        }
+        let ticket = *ticket;
+        Ok(Some(Recording {
+            ticket,
+            row,
+            before,
+            known,
+        }))
     }
 
     /// Writes a row, unless another engine was faster.
@@ -318,7 +365,7 @@ impl Book {
     }
 
     /// Ends a claim whose outcome was written, or could not be.
-    fn settle(&self, ticket: &Ticket, known: Option<Known>) {
+    pub(super) fn settle(&self, ticket: &Ticket, known: Option<Known>) {
         let mut state = self.lock();
         match known {
             Some(known) => state.cache.insert(ticket.key, known),
@@ -383,15 +430,17 @@ impl Book {
     }
 
     pub(super) async fn changed(&self, key: KeyId, patience: Duration) {
-        let gone = {
-            let state = self.lock();
-            match state.slots.get(&key) {
-                Some(Slot::Claimed(claimed)) => enlist(&claimed.gone),
-                Some(Slot::Looked(told)) => enlist(told),
-                None => return,
-            }
-        };
-        let _ = tokio::time::timeout(patience, gone).await;
+        if let Some(gone) = self.gone(key) {
+            let _ = tokio::time::timeout(patience, gone).await;
+        }
+    }
+
+    /// Resolves when who is busy with a key is done. `None`: nobody is.
+    pub(super) fn gone(&self, key: KeyId) -> Option<OwnedNotified> {
+        match self.lock().slots.get(&key)? {
+            Slot::Claimed(claimed) => Some(enlist(&claimed.gone)),
+            Slot::Looked(told) => Some(enlist(told)),
+        }
     }
 }
 
