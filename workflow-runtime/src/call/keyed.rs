@@ -40,7 +40,7 @@ enum Claim {
     None,
     Asking(BoxFuture<'static, KeyResult<Obtained>>, Arc<CallWaker>),
     Held(Held),
-    /// The store does not answer any more: the call stays where it is until the next process.
+    /// It cannot be asked for: the call stays where it is.
     Stuck,
 }
 
@@ -177,15 +177,16 @@ impl<R> StepCall<'_, R> {
     /// The id that the body is given: the call's own, or that of its key.
     pub(super) fn outside_id(&self, scope: &Scope, id: StepId) -> StepId {
         let name = self.definition.name;
-        match self.keyed.as_deref() {
-            None => id,
-            Some(keyed) => match &keyed.claim {
-                Claim::Held(held) => {
-                    let namespace = &scope.core().services.namespace;
-                    StepId::shared(namespace, name, keyed.key.as_str(), held.generation())
-                }
-                _ => keyed.within(scope, name),
-            },
+        let Some(keyed) = self.keyed.as_deref() else {
+            return id;
+        };
+        match (keyed.shared, &keyed.claim) {
+            (None, _) => keyed.within(scope, name),
+            (Some(_), Claim::Held(held)) => {
+                let namespace = &scope.core().services.namespace;
+                StepId::shared(namespace, name, keyed.key.as_str(), held.generation())
+            }
+            (Some(_), _) => unreachable!("no body begins without its key"),
         }
     }
 
@@ -254,11 +255,14 @@ impl<R> StepCall<'_, R> {
         ))))
     }
 
-    /// A key cannot be asked for. A store that has stopped is no outcome: the call stays pending.
+    /// A key cannot be asked for. That is never an outcome.
     fn key_failed(&self, core: &RunCore, error: &KeyError) {
-        let stops = matches!(error, KeyError::Stopped) || !core.services.step_keys.store_works();
-        if stops {
-            return;
+        match error {
+            KeyError::Stopped => return, // the engine is stopping, and the run leaves
+            KeyError::Store(failed) if !core.services.step_keys.store_works() => {
+                return core.trouble(Trouble::Store(failed.clone()));
+            }
+            _ => {}
         }
         let report = format!(
             "step `{}` at {}: what is kept under its idempotency key cannot be had: {error}; mend that, then \

@@ -31,7 +31,7 @@ use crate::id_map::{IdMap, IdSet};
 use crate::ids::{CallKind, RunId, StepId};
 use crate::journal::{Draft, Event, Outcome, RunAborted};
 use crate::replay::{Fork, FreshFor, Known, Past, WaitingCall};
-use crate::store::Changes;
+use crate::store::{Changes, StoreError};
 
 pub(crate) use clearance::{Clearance, Intended};
 pub(crate) use keyed::KeyedTurn;
@@ -102,6 +102,8 @@ struct State {
 pub(crate) enum Trouble {
     /// A person has to help.
     Park(Obstacle),
+    /// The store does not answer a call any more: that is no outcome, the next process asks again.
+    Store(StoreError),
     /// The run fails: a call cannot give the workflow a value of its type.
     Fail(Error),
     /// The workflow ended itself.

@@ -268,7 +268,9 @@ impl Book {
             return Ok(Completion::Refused);
         };
         let recording = async move {
-            let Recording { row, before, known, .. } = recording;
+            let Recording {
+                row, before, known, ..
+            } = recording;
             let written = self.write(ticket.key, row, before).await;
             let is_done = matches!(written, Ok(Completion::Recorded));
             self.settle(&ticket, is_done.then_some(known));
@@ -371,25 +373,29 @@ impl Book {
             Some(known) => state.cache.insert(ticket.key, known),
             None => state.cache.remove(&ticket.key),
         }
-        self.remove(&mut state, ticket);
+        let gone = self.remove(&mut state, ticket);
+        drop(state);
+        tell(gone);
     }
 
     pub(super) fn release(&self, ticket: &Ticket) {
         let mut state = self.lock();
         if state.claim_of(ticket).is_some_and(|c| !c.completing) {
-            self.remove(&mut state, ticket);
+            let gone = self.remove(&mut state, ticket);
+            drop(state);
+            tell(gone);
         }
     }
 
-    /// Takes a claim out of the table and tells who waits for it.
-    fn remove(&self, state: &mut State, ticket: &Ticket) {
-        if state.claim_of(ticket).is_none() {
-            return;
-        }
-        if let Some(Slot::Claimed(claimed)) = state.slots.remove(&ticket.key) {
-            claimed.gone.notify_waiters();
-        }
+    /// Takes a claim out of the table. Who waits for it is to be told without the lock: its waker may be a user's.
+    fn remove(&self, state: &mut State, ticket: &Ticket) -> Option<Arc<Notify>> {
+        state.claim_of(ticket)?;
+        let slot = state.slots.remove(&ticket.key);
         self.tell_if_drained(state);
+        match slot? {
+            Slot::Claimed(claimed) => Some(claimed.gone),
+            Slot::Looked(told) => Some(told),
+        }
     }
 
     fn tell_if_drained(&self, state: &State) {
@@ -523,6 +529,12 @@ fn guarded(key: NoteKey, expected: Option<Bytes>, notes: Vec<NoteChange>) -> Com
             notes,
             ..Changes::default()
         },
+    }
+}
+
+fn tell(gone: Option<Arc<Notify>>) {
+    if let Some(gone) = gone {
+        gone.notify_waiters();
     }
 }
 

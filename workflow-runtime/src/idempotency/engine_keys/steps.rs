@@ -13,15 +13,13 @@ use std::time::Duration;
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 
-use super::super::{
-    EntryState, KeyError, KeyId, KeyResult, OwnerId, Reservation, Reserve, Ticket,
-};
+use super::super::{EntryState, KeyError, KeyId, KeyResult, OwnerId, Reservation, Reserve, Ticket};
 use super::book::{Book, Recording};
 use crate::digest::Digest;
 use crate::engine::notes;
 use crate::ids::RunId;
 use crate::journal::Companion;
-use crate::store::NoteChange;
+use crate::store::{NoteChange, StoreError};
 
 /// A claim ends with the call that has it, which is in this process: it needs no lease.
 const FOR_EVER: Duration = Duration::MAX;
@@ -104,6 +102,9 @@ impl StepKeys {
             match self.book.reserve(request).await? {
                 Reservation::New(ticket) => {
                     let mut held = self.hold(ticket, &wanted);
+                    if let Some(reason) = self.book.store().failure() {
+                        return Err(StoreError::Stopped { reason }.into()); // nothing can be recorded any more
+                    }
                     held.generation = self.next_generation(key).await?;
                     return Ok(Obtained::Mine(held));
                 }
