@@ -8,9 +8,9 @@ use std::task::Poll;
 use std::time::Duration;
 
 use futures::future::{Either, join_all, select};
-use workflow_runtime::store::memory::{MemoryStore, Surviving};
+use workflow_runtime::store::memory::{Fault, FaultPlan, MemoryStore, Surviving};
 use workflow_runtime::{Engine, EngineBuilder, Error, Result, RunError, RunHandle, step, workflow};
-use workflow_tests::{Ledger, steps};
+use workflow_tests::{Ledger, frames, steps};
 
 use super::{AN_HOUR, Receipt, World, engine, pay, paying, settle};
 
@@ -168,6 +168,8 @@ async fn a_run_that_is_terminated_while_its_outcome_is_written_has_had_it() {
     let terminating = tokio::spawn(terminating);
     settle().await;
     assert_eq!(world.begun(), 1, "nobody takes over what is being written");
+    let records = frames(&store, second.id()).await.len();
+    assert_eq!(records, 1, "nor is given it before it is durable");
     store.release();
     terminating.await.expect("no panic").expect("is ended");
     let paid = second.result().await.expect("ends well");
@@ -215,6 +217,8 @@ async fn a_run_that_is_parked_while_its_outcome_is_written_has_had_it() {
     world.let_through(2);
     settle().await;
     assert_eq!(world.begun(), 1, "nobody takes over what is being written");
+    let records = frames(&store, second.id()).await.len();
+    assert_eq!(records, 1, "nor is given it before it is durable");
     store.release();
     assert!(matches!(first.result().await, Err(RunError::Parked(_))));
     let paid = second.result().await.expect("ends well");
@@ -279,6 +283,25 @@ async fn an_engine_that_stops_in_order_leaves_the_key_to_the_next_process() {
     let paid = first.result().await.expect("ends well");
     assert_eq!(second.result().await.expect("ends well"), paid);
     assert_eq!((world.begun(), ids(&ledger)), (2, 1), "one in each process");
+}
+
+#[tokio::test]
+async fn who_waits_for_a_key_is_told_when_the_store_has_stopped_and_runs_nothing() {
+    for fault in [Fault::FailWrite, Fault::FailSync] {
+        let (ledger, world) = (Ledger::shared(), World::closed());
+        let store = MemoryStore::new();
+        let engine = failing(&ledger, &world).open_with(store.clone());
+        let engine = engine.await.expect("opens");
+        let (first, second) = two(&engine, &world).await;
+        store.set_faults(FaultPlan::at(store.writes(), fault));
+        world.let_through(2);
+        let both = async { (first.result().await, second.result().await) };
+        let both = tokio::time::timeout(Duration::from_secs(60), both).await;
+        let (first, second) = both.expect("both are told");
+        assert!(matches!(first, Err(RunError::Engine(_))), "{first:?}");
+        assert!(matches!(second, Err(RunError::Engine(_))), "{second:?}");
+        assert_eq!(world.begun(), 1, "{fault:?}");
+    }
 }
 
 #[tokio::test]
