@@ -13,6 +13,7 @@ mod engine;
 mod floor;
 mod guard;
 mod inside;
+mod keys;
 mod leaving;
 mod report;
 mod sleepers;
@@ -65,6 +66,7 @@ fn main() -> ExitCode {
             let small = in_child("fan-out-memory", "bytes_per_step", Some(4_096.0));
             return met(linear && small);
         }
+        ["shared-lookups"] => return met(keys::shared_lookups(repeats())),
         ["steps", at_once] => {
             let at_once = at_once.parse().expect("a number of runs");
             println!("{:.0}", engine::steps_per_second(scratch, at_once));
@@ -94,7 +96,7 @@ fn main() -> ExitCode {
         _ => {
             eprintln!(
                 "usage: bench floor | throughput | replay | waiting-memory | open-empty | sustained | sleepers [N] | \
-                 sleepers-store | timers | duplicates | signals | endless | guard | fan-out | steps N"
+                 sleepers-store | timers | duplicates | signals | endless | guard | fan-out | shared-lookups | steps N"
             );
             return ExitCode::FAILURE;
         }

@@ -3,9 +3,10 @@
 use futures::join;
 use std::time::Duration;
 use workflow_runtime::journal::Event;
+use workflow_runtime::testing::TestEngine;
 use workflow_runtime::{
-    Engine, Result, RunId, StepId, continue_as_new, get_step_metadata, random, scope, sleep, step,
-    uuid, workflow,
+    Engine, Result, RunId, StepId, checkpoint, continue_as_new, get_step_metadata, random, scope,
+    sleep, step, uuid, workflow,
 };
 
 #[step(name = "pay")]
@@ -158,6 +159,60 @@ fn ids_of_derivation_1_are_what_the_documentation_says() {
     for id in derived {
         assert!(GOLDEN.contains(&&*id), "{id}");
     }
+}
+
+#[workflow(name = "golden keys")]
+async fn golden_keys(pass: u32, seen: Vec<String>) -> Result<Vec<String>> {
+    let mut seen = seen;
+    let within = pay("a").idempotency_key("order-7").await?;
+    seen.push(format!("within {within}"));
+    if pass == 1 {
+        return Ok(seen);
+    }
+    let ttl = Duration::from_secs(60);
+    for _ in 0..2 {
+        let shared = pay("b").idempotency_key("order-7").shared(ttl).await?;
+        seen.push(format!("shared {shared}"));
+        sleep(ttl).await;
+    }
+    checkpoint(&(pass + 1, seen)).await
+}
+
+const GOLDEN_KEYS: [&str; 4] = [
+    "within step_5p0x5chzcy01nm0w96cbb4engq",
+    "shared step_46n8g3eqvdvfdzqgqkrmsy3kz8",
+    "shared step_4t9xxwkvy4m8ymkyew9yyzr878",
+    "within step_4p6xcjgyhba83wysdq2h9pg1zy",
+];
+
+#[tokio::test]
+async fn the_ids_of_keyed_and_shared_steps_never_change() {
+    let engine = TestEngine::builder()
+        .configure(|engine| engine.namespace("tenant-1"))
+        .register::<golden_keys>()
+        .open()
+        .await
+        .expect("opens");
+    let run = engine.start(golden_keys(0, vec![])).key("order 1 / ä");
+    let run = run.await.expect("starts");
+    let seen = run.result().await.expect("ends well");
+    assert_eq!(seen, GOLDEN_KEYS, "{seen:#?}");
+
+    let version = 1u16.to_le_bytes();
+    let id = run.id();
+    let within = |pass: &str| {
+        let fields: [&[u8]; 5] = [&version, id.as_bytes(), pass.as_bytes(), b"pay", b"order-7"];
+        let id = hash("workflow-runtime 2026-11 keyed step id", &fields);
+        format!("within {}", StepId::from_bytes(id))
+    };
+    let shared = |generation: u64| {
+        let generation = generation.to_le_bytes();
+        let fields: [&[u8]; 5] = [&version, b"tenant-1", b"pay", b"order-7", &generation];
+        let id = hash("workflow-runtime 2026-11 shared step id", &fields);
+        format!("shared {}", StepId::from_bytes(id))
+    };
+    let derived = [within(""), shared(0), shared(1), within("k1")];
+    assert_eq!(seen, derived, "what the documentation says");
 }
 
 #[test]

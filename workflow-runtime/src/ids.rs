@@ -243,6 +243,34 @@ impl StepId {
         Self(hash.finish())
     }
 
+    /// Derives the id that the outside world sees of all calls of a step under one idempotency key in
+    /// one pass of a run, whatever scopes they stand in.
+    ///
+    /// `pass` is the scope element of the pass, empty in the first.
+    pub(crate) fn keyed(run: RunId, pass: &str, name: &str, key: &str) -> Self {
+        let mut hash = Derivation::new(&KEYED_CONTEXT);
+        hash.field(&DERIVATION_VERSION.to_le_bytes());
+        hash.field(run.as_bytes());
+        hash.field(pass.as_bytes());
+        hash.field(name.as_bytes());
+        hash.field(key.as_bytes());
+        Self(hash.finish())
+    }
+
+    /// Derives the id that the outside world sees of all calls of a step under one key that the runs of a
+    /// namespace share. No run is in it: whoever takes a key over uses the same one.
+    ///
+    /// `generation` counts the outcomes that the key has had; it is 0 until the first one expires.
+    pub(crate) fn shared(namespace: &str, name: &str, key: &str, generation: u64) -> Self {
+        let mut hash = Derivation::new(&SHARED_CONTEXT);
+        hash.field(&DERIVATION_VERSION.to_le_bytes());
+        hash.field(namespace.as_bytes());
+        hash.field(name.as_bytes());
+        hash.field(key.as_bytes());
+        hash.field(&generation.to_le_bytes());
+        Self(hash.finish())
+    }
+
     /// Derives a second key for a second effect inside the same step.
     ///
     /// A step that both charges and mails hands `step_id` to the payment API and
@@ -260,6 +288,10 @@ static RUN_CONTEXT: LazyLock<blake3::Hasher> =
     LazyLock::new(|| blake3::Hasher::new_derive_key("workflow-runtime 2026-11 run id"));
 static STEP_CONTEXT: LazyLock<blake3::Hasher> =
     LazyLock::new(|| blake3::Hasher::new_derive_key("workflow-runtime 2026-11 step id"));
+static KEYED_CONTEXT: LazyLock<blake3::Hasher> =
+    LazyLock::new(|| blake3::Hasher::new_derive_key("workflow-runtime 2026-11 keyed step id"));
+static SHARED_CONTEXT: LazyLock<blake3::Hasher> =
+    LazyLock::new(|| blake3::Hasher::new_derive_key("workflow-runtime 2026-11 shared step id"));
 static CHILD_CONTEXT: LazyLock<blake3::Hasher> =
     LazyLock::new(|| blake3::Hasher::new_derive_key("workflow-runtime 2026-11 child run id"));
 static LINE_CONTEXT: LazyLock<blake3::Hasher> =

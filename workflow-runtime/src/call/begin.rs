@@ -152,7 +152,7 @@ impl<'step, R> StepCall<'step, R> {
     fn context(&self, core: &Arc<RunCore>, made: &Made<'_>) -> Arc<StepContext> {
         let identity = core.identity();
         let metadata = StepMetadata {
-            step_id: made.id,
+            step_id: self.outside_id(made.scope, made.id),
             step_name: self.definition.name,
             attempt: made.attempt,
             step_started_at: made.called_at.into(),

@@ -15,6 +15,7 @@ mod continuing;
 mod direct;
 mod home;
 mod hooks;
+mod keyed;
 pub(crate) mod outcome;
 mod patch;
 mod publish;

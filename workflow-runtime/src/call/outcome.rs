@@ -186,7 +186,7 @@ fn success(outcome: Outcome, already_done: bool) -> Outcome {
 }
 
 /// Makes an outcome final: what is recorded is what can be read back.
-fn finish<R>(
+pub(super) fn finish<R>(
     returns: &Returns<R>,
     name: &str,
     payloads: &Payloads,

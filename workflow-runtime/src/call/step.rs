@@ -18,6 +18,7 @@ use super::attempt::Attempt;
 use super::begin::Begun;
 use super::direct::Direct;
 use super::home::{Home, What, assert_at_home, refuse_homeless};
+use super::keyed::{Consulted, Keyed};
 use super::outcome::{AttemptEnd, Policy, Settled, panic_message, settle};
 use super::returns::{Decoded, Returns};
 use super::running::{Body, Running, TypedBody};
@@ -33,7 +34,7 @@ use crate::engine::timers::Deadline;
 use crate::engine::undo_steps::UndoWay;
 use crate::error::Error;
 use crate::ids::{CallKind, StepId};
-use crate::journal::{Draft, Outcome};
+use crate::journal::{Companion, Draft, Outcome};
 use crate::key::Key;
 use crate::replay::Known;
 
@@ -59,12 +60,14 @@ pub struct StepCall<'step, R> {
     pub(super) returns: Returns<R>,
     pub(super) site: &'static Location<'static>,
     pub(super) policy: Policy,
-    home: Home,
+    pub(super) home: Home,
     pub(super) body: Box<dyn Body<'step, R> + 'step>,
-    stage: Stage<'step, R>,
+    pub(super) stage: Stage<'step, R>,
+    /// Its idempotency key, if it has one.
+    pub(super) keyed: Option<Box<Keyed>>,
 }
 
-enum Stage<'step, R> {
+pub(super) enum Stage<'step, R> {
     /// Never polled.
     Made,
     /// Registered with the run.
@@ -118,6 +121,7 @@ where
             _future: PhantomData,
         }),
         stage: Stage::Made,
+        keyed: None,
     }
 }
 
@@ -215,7 +219,7 @@ impl<'step, R> StepCall<'step, R> {
     ) -> Poll<R> {
         let core = scope.core();
         if let Stage::Made = self.stage
-            && !self.register(core, id, cx)
+            && !self.register(scope, id, cx)
         {
             return Poll::Pending;
         }
@@ -245,8 +249,8 @@ impl<'step, R> StepCall<'step, R> {
         }
     }
 
-    fn register(&mut self, core: &RunCore, id: StepId, cx: &Context<'_>) -> bool {
-        let name = self.definition.name;
+    fn register(&mut self, scope: &Scope, id: StepId, cx: &Context<'_>) -> bool {
+        let (core, name) = (scope.core(), self.definition.name);
         match self.body.digest() {
             Ok(digest) => {
                 core.register(
@@ -257,7 +261,9 @@ impl<'step, R> StepCall<'step, R> {
                     Some(digest),
                     cx.waker(),
                 );
-                self.register_undo(core, id);
+                if self.register_key(scope, id, digest.strict) {
+                    self.register_undo(core, id);
+                }
                 if let Some(fresh_for) = self.definition.fresh_for {
                     core.keep_fresh(id, fresh_for);
                 }
@@ -361,6 +367,16 @@ impl<'step, R> StepCall<'step, R> {
                         Doing::Ready(running) => Some(running),
                         _ => None,
                     };
+                    if ready.is_none() {
+                        match self.consult(&made, cx) {
+                            Consulted::Run => {}
+                            Consulted::Wait => return,
+                            Consulted::Answer(answer) => {
+                                made.attempt -= 1; // none was made for it
+                                return self.take_answer(&made, answer);
+                            }
+                        }
+                    }
                     match self.begin(&mut made, ready, cx) {
                         Begun::Running(running) => self.set_doing(Doing::Running(running)),
                         Begun::Ready(running) => {
@@ -368,7 +384,7 @@ impl<'step, R> StepCall<'step, R> {
                             return;
                         }
                         Begun::Interrupted => self.end(&made, AttemptEnd::Interrupted, cx),
-                        Begun::Not => return,
+                        Begun::Not => return self.let_go_key(),
                     }
                 }
                 Doing::Running(running) => {
@@ -389,7 +405,7 @@ impl<'step, R> StepCall<'step, R> {
         }
     }
 
-    fn set_doing(&mut self, now: Doing<'step, R>) {
+    pub(super) fn set_doing(&mut self, now: Doing<'step, R>) {
         if let Stage::Waiting { doing, .. } = &mut self.stage {
             *doing = now;
         }
@@ -421,7 +437,11 @@ impl<'step, R> StepCall<'step, R> {
                 core.note(Draft::of(&event).durable(self.durability()));
                 back_off(core, step, at, cx.waker())
             }
-            Settled::Done { outcome, decoded } => {
+            Settled::Done {
+                mut outcome,
+                mut decoded,
+            } => {
+                let companion = self.settle_key(made, &mut outcome, &mut decoded);
                 let (ok, attempt) = (outcome.is_success(), made.attempt);
                 if matches!(outcome, Outcome::Interrupted(_)) {
                     tracing::warn!(%run, %step, name, attempt, "step interrupted");
@@ -430,13 +450,7 @@ impl<'step, R> StepCall<'step, R> {
                         %run, %step, name, attempt, ok, replayed = false, "step executed"
                     );
                 }
-                if self.definition.undo.is_some() {
-                    core.complete_undo(made.id, &outcome);
-                }
-                let limit = core.services.config.kept_input_limit;
-                let input = self.body.encode_input(&core.services.payloads, limit);
-                let draft = made.completed(name, self.site, input.as_ref(), &outcome);
-                core.hand_in(made.id, draft.durable(self.durability()));
+                self.hand_in(made, &outcome, companion);
                 Doing::HandedIn(decoded)
             }
             Settled::Park(obstacle) => {
@@ -448,6 +462,23 @@ impl<'step, R> StepCall<'step, R> {
             *failed = made.attempt;
             *doing = now;
         }
+    }
+
+    /// Hands the call's outcome in, with what is to be written beside it.
+    pub(super) fn hand_in(
+        &self,
+        made: &Made<'_>,
+        outcome: &Outcome,
+        companion: Option<Box<dyn Companion>>,
+    ) {
+        let core = made.scope.core();
+        if self.definition.undo.is_some() {
+            core.complete_undo(made.id, outcome);
+        }
+        let limit = core.services.config.kept_input_limit;
+        let input = self.body.encode_input(&core.services.payloads, limit);
+        let draft = made.completed(self.definition.name, self.site, input.as_ref(), outcome);
+        core.hand_in(made.id, draft.durable(self.durability()).with(companion));
     }
 }
 
@@ -537,6 +568,9 @@ impl<R> Drop for StepCall<'_, R> {
     fn drop(&mut self) {
         if let (Stage::Waiting { .. }, Home::Run { scope, id, .. }) = (&self.stage, &self.home) {
             scope.core().drop_call(*id);
+            if self.keyed.is_some() {
+                scope.core().drop_keyed(*id);
+            }
         }
     }
 }

@@ -104,6 +104,12 @@ impl Scope {
         &self.path
     }
 
+    /// The element of the pass that the scope is in; empty in the first. No other element begins with a `k`.
+    pub(crate) fn pass(&self) -> &str {
+        let first = self.path.split('/').next().unwrap_or_default();
+        if first.starts_with('k') { first } else { "" }
+    }
+
     fn claims(&self) -> std::sync::MutexGuard<'_, Claims> {
         self.claims.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -25,7 +25,7 @@ use super::{
 };
 use crate::call::{Step, Workflow};
 use crate::clock::Clock;
-use crate::idempotency::Book;
+use crate::idempotency::{Book, StepKeys};
 use crate::ids::RunIds;
 use crate::journal::AuditKey;
 use crate::payload::{DEFAULT_LIMIT, PayloadCodec, Payloads};
@@ -328,12 +328,12 @@ impl EngineBuilder {
         self.check()?;
         let store: Arc<dyn Store> = Arc::new(store);
         let payloads = Payloads::new(self.payload_limit, self.codec);
-        let keys = Book::new(
+        let keys = Arc::new(Book::new(
             store.clone(),
             self.namespace.clone(),
             payloads.clone(),
             self.clock.clone(),
-        );
+        ));
         let services = Arc::new(Services {
             payloads,
             resources: Arc::new(self.resources),
@@ -348,6 +348,7 @@ impl EngineBuilder {
             undo_steps: self.undo_steps,
             pauses: Pauses::default(),
             namespace: self.namespace,
+            step_keys: StepKeys::new(keys.clone()),
             audit_key: self.audit_key,
             engine: OnceLock::new(),
         });
@@ -362,7 +363,7 @@ impl EngineBuilder {
             known_keys: KnownKeys::new(store.is_exclusive(), services.clock.clone()),
             duplicates: Arc::new(duplicates::Recorder::new(services.clock.clone())),
             retentions: self.retentions,
-            keys: Arc::new(keys),
+            keys,
             plan: Plan::default(),
             store,
             services,

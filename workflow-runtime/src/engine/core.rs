@@ -6,6 +6,7 @@
 
 pub(crate) mod children;
 mod clearance;
+mod keyed;
 pub(crate) mod outside;
 mod passes;
 mod past;
@@ -31,9 +32,10 @@ use crate::id_map::{IdMap, IdSet};
 use crate::ids::{CallKind, RunId, StepId};
 use crate::journal::{Draft, Event, Outcome, RunAborted};
 use crate::replay::{Fork, FreshFor, Known, Past, WaitingCall};
-use crate::store::Changes;
+use crate::store::{Changes, StoreError};
 
 pub(crate) use clearance::{Clearance, Intended};
+pub(crate) use keyed::KeyedTurn;
 
 /// Shared between the driver of one run and the calls inside it.
 pub(crate) struct RunCore {
@@ -90,6 +92,8 @@ struct State {
     repeating: bool,
     /// Signals, children, published values: most runs have none.
     outside: Option<Box<Outside>>,
+    /// Idempotency keys that the code has used: most runs use none.
+    keyed: Option<Box<keyed::KeyedCalls>>,
     /// How much of the journal survives a power cut.
     prefix: clearance::Prefix,
 }
@@ -99,6 +103,8 @@ struct State {
 pub(crate) enum Trouble {
     /// A person has to help.
     Park(Obstacle),
+    /// The store does not answer a call any more: that is no outcome, the next process asks again.
+    Store(StoreError),
     /// The run fails: a call cannot give the workflow a value of its type.
     Fail(Error),
     /// The workflow ended itself.
@@ -174,6 +180,7 @@ impl RunCore {
                 evidence: None,
                 repeating: phase == Phase::Replaying,
                 outside: None,
+                keyed: None,
                 prefix: clearance::Prefix::default(),
             }),
         })
@@ -318,12 +325,21 @@ impl RunCore {
         }
     }
 
+    /// Says whether a new attempt may begin.
+    pub(crate) fn may_begin(&self) -> bool {
+        self.begins(&self.state())
+    }
+
+    fn begins(&self, state: &State) -> bool {
+        state.phase == Phase::Live
+            && state.trouble.is_none()
+            && !self.services.pauses.holds(&self.identity.workflow_name)
+    }
+
     /// Says whether a new attempt may begin, and counts it if so.
     pub(crate) fn begin_body(&self, id: StepId, waker: &Arc<CallWaker>) -> bool {
         let mut state = self.state();
-        let may = state.phase == Phase::Live
-            && state.trouble.is_none()
-            && !self.services.pauses.holds(&self.identity.workflow_name);
+        let may = self.begins(&state);
         if may {
             state.bodies += 1;
             if let Some(call) = state.calls.get_mut(&id) {

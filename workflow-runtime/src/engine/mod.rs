@@ -72,7 +72,7 @@ use self::progress::{Progress, Tracker};
 use crate::call::{Workflow, WorkflowCall};
 use crate::clock::{Clock, Timestamp};
 use crate::id_map::IdMap;
-use crate::idempotency::Book;
+use crate::idempotency::{Book, StepKeys};
 use crate::ids::{RunId, RunIds};
 use crate::journal::AuditKey;
 use crate::payload::Payloads;
@@ -185,6 +185,8 @@ pub(crate) struct Services {
     /// Workflows whose steps do not begin.
     pub(crate) pauses: pause::Pauses,
     pub(crate) namespace: Arc<str>,
+    /// Keys that steps of several runs share.
+    pub(crate) step_keys: Arc<StepKeys>,
     pub(crate) audit_key: Option<AuditKey>,
     /// The engine that these belong to.
     engine: OnceLock<Weak<Shared>>,

@@ -43,6 +43,8 @@ pub(super) enum Space {
     Generation = 0x60,
     /// Runs that wait for the one that they replace: namespace, run. See `successors`.
     Successor = 0x61,
+    /// Generations of the keys that steps share: namespace, key. They stay for ever.
+    StepGeneration = 0x68,
     /// Outcomes under guarded keys: namespace, key. See `idempotency`.
     GuardedRow = 0x70,
     /// When they expire: namespace, time, key.
@@ -132,6 +134,11 @@ pub(super) fn workflow_paused(namespace: &str, workflow: &str) -> NoteKey {
 /// The prefix of all pauses of a namespace.
 pub(super) fn pauses(namespace: &str) -> NoteKey {
     NoteKey::new(Space::Pause as u8, &[namespace.as_bytes()])
+}
+
+/// The generation of the newest outcome under a key that steps share.
+pub(crate) fn step_generation(namespace: &str, id: &[u8; 32]) -> NoteKey {
+    key(Space::StepGeneration, namespace, &[id])
 }
 
 /// The outcome under a guarded key.

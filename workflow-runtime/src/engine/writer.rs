@@ -9,8 +9,10 @@ use std::sync::Arc;
 use super::poison::Marked;
 use crate::clock::{Clock, Timestamp};
 use crate::ids::{RunId, StepId};
-use crate::journal::{Chain, Draft, Effect, Event};
-use crate::store::{Append, BoxFuture, Changes, Durability, Epoch, RunEnd, Store, StoreResult};
+use crate::journal::{Chain, Companion, Draft, Effect, Event};
+use crate::store::{
+    Append, BoxFuture, Changes, Durability, Epoch, RunEnd, Store, StoreError, StoreResult,
+};
 
 /// Appends to one run's journal.
 pub(crate) struct Writer {
@@ -75,13 +77,15 @@ impl Writer {
         let (mut first, mut others, mut announced) = (None, Vec::new(), Vec::new());
         let mut synced = sync || (changes.is_some() && self.durability == Durability::Synced);
         let mut end = None;
+        let mut companions = Vec::new();
         let mut frames = Vec::with_capacity(drafts.len());
-        for draft in drafts.drain(..) {
+        for mut draft in drafts.drain(..) {
             // One that is to be synced brings all the others along.
             synced |= draft.durability().unwrap_or(self.durability) == Durability::Synced;
             let time = self.clock.now().max(self.last_time);
             self.last_time = time;
             frames.push(draft.seal(time, &mut self.chain));
+            companions.extend(draft.take_companion());
             let due = match draft.into_effect() {
                 Effect::Delivers(call) => Due::Call(call),
                 Effect::Receives(letter) => Due::Letter(letter),
@@ -104,6 +108,13 @@ impl Writer {
         let news = changes
             .as_deref()
             .map(|changes| Box::new(News::of(changes)));
+        let mut changes = changes;
+        if !companions.is_empty() {
+            synced |= self.durability == Durability::Synced;
+            let changes = changes.get_or_insert_default();
+            let notes = companions.iter().flat_map(|with| with.notes());
+            changes.notes.extend(notes);
+        }
         // Whoever was told of a result relies on it; with it, all before it is synced.
         let durability = if synced || end.is_some() {
             Durability::Synced
@@ -120,6 +131,10 @@ impl Writer {
             changes,
             durability,
         });
+        let ack = match companions.is_empty() {
+            true => ack,
+            false => settling(ack, companions),
+        };
         Commit {
             ack,
             first,
@@ -131,6 +146,29 @@ impl Writer {
             unmarked,
         }
     }
+}
+
+/// Settles what goes with an append in a task of its own: others wait for it, also if the run that wrote
+/// it is dropped meanwhile.
+fn settling(
+    ack: BoxFuture<'static, StoreResult<()>>,
+    companions: Vec<Box<dyn Companion>>,
+) -> BoxFuture<'static, StoreResult<()>> {
+    let settled = tokio::spawn(async move {
+        let written = ack.await;
+        for with in companions {
+            with.settle(written.is_ok());
+        }
+        written
+    });
+    Box::pin(async move {
+        let gone = |_| {
+            Err(StoreError::Stopped {
+                reason: "the runtime goes down".into(),
+            })
+        };
+        settled.await.unwrap_or_else(gone)
+    })
 }
 
 impl News {

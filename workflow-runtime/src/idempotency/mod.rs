@@ -44,7 +44,7 @@ use crate::store::{BoxFuture, StoreError};
 
 pub use claim::InFlight;
 pub use engine_keys::EngineKeys;
-pub(crate) use engine_keys::{Book, sweep};
+pub(crate) use engine_keys::{Book, Held, Obtained, StepKeys, Wanted, sweep};
 pub use names::{KeyId, OwnerId};
 pub use once::{Once, OnceError};
 #[cfg(feature = "redis")]

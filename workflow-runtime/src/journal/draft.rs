@@ -17,7 +17,7 @@ use crate::clock::Timestamp;
 use crate::codec;
 use crate::digest::InputDigest;
 use crate::ids::StepId;
-use crate::store::{Durability, EndKind};
+use crate::store::{Durability, EndKind, NoteChange};
 
 /// What a step's record is made of; the same fields in the same order as
 /// [`StepCompleted`](super::StepCompleted).
@@ -71,6 +71,20 @@ pub(crate) struct Draft {
     effect: Effect,
     /// What it must survive, if that is not what the engine says.
     durability: Option<Durability>,
+    /// What is written in the same append.
+    companion: Option<Box<dyn Companion>>,
+}
+
+/// What is written with a record, and has to know what becomes of it.
+pub(crate) trait Companion: Send {
+    /// The notes that change with the record.
+    fn notes(&self) -> Vec<NoteChange>;
+
+    /// About how many bytes they take.
+    fn size(&self) -> usize;
+
+    /// Is told whether record and notes are durable. Dropped instead, they were never handed to the store.
+    fn settle(self: Box<Self>, durable: bool);
 }
 
 /// What a record does beyond being there.
@@ -123,6 +137,7 @@ impl Draft {
             fields,
             effect,
             durability: None,
+            companion: None,
         }
     }
 
@@ -133,6 +148,7 @@ impl Draft {
             fields: codec::encode(step),
             effect: Effect::Delivers(step.step),
             durability: None,
+            companion: None,
         }
     }
 
@@ -143,6 +159,7 @@ impl Draft {
             fields: codec::encode(intent),
             effect: Effect::Announces(intent.step),
             durability: None,
+            companion: None,
         }
     }
 
@@ -150,6 +167,17 @@ impl Draft {
     pub(crate) fn durable(mut self, durability: Option<Durability>) -> Self {
         self.durability = durability;
         self
+    }
+
+    /// Has something written in the same append.
+    pub(crate) fn with(mut self, companion: Option<Box<dyn Companion>>) -> Self {
+        self.companion = companion;
+        self
+    }
+
+    /// Takes what is written in the same append.
+    pub(crate) fn take_companion(&mut self) -> Option<Box<dyn Companion>> {
+        self.companion.take()
     }
 
     pub(crate) fn durability(&self) -> Option<Durability> {
@@ -168,7 +196,7 @@ impl Draft {
 
     /// About how many bytes the record takes.
     pub(crate) fn size(&self) -> usize {
-        self.fields.len()
+        self.fields.len() + self.companion.as_ref().map_or(0, |with| with.size())
     }
 
     /// Says whether the record may be written before what is handed in with it: one that came by letter is

@@ -59,7 +59,7 @@ pub struct StepCompleted {
     pub(crate) input_digest: InputDigest,
     /// The input as a payload, where it is small enough to be kept.
     pub input: Option<Bytes>,
-    /// How many attempts it took, this one included.
+    /// How many attempts it took, this one included; 0 if its idempotency key gave the outcome without one.
     pub attempts: u32,
     /// When the workflow made the call.
     pub called_at: Timestamp,

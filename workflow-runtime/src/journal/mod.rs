@@ -16,7 +16,7 @@ use crate::ids::RunId;
 use crate::store::{RunHeader, RunState};
 
 pub(crate) use chain::{AuditKey, Chain};
-pub(crate) use draft::{Draft, Effect, Source, StepCompletedParts, StepIntentParts};
+pub(crate) use draft::{Companion, Draft, Effect, Source, StepCompletedParts, StepIntentParts};
 pub use kinds::{
     AttemptFailed, CancelRequested, CarriedChild, CarriedUndo, Checkpoint, ChildFinished,
     ChildStarted, Closing, End, Outcome, Parent, PatchMarker, RunAborted, RunCancelled,

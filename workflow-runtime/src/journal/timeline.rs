@@ -60,8 +60,10 @@ impl fmt::Display for Event {
                     false => '✗',
                 };
                 write!(f, "{mark} {:<16} {}", step.name, step.step)?;
-                if step.attempts > 1 {
-                    write!(f, "  attempt {}", step.attempts)?;
+                match step.attempts {
+                    0 => write!(f, "  answered by its key")?,
+                    1 => {}
+                    attempts => write!(f, "  attempt {attempts}")?,
                 }
                 if !step.scope.is_empty() {
                     write!(f, "  in {}", step.scope)?;

@@ -63,6 +63,7 @@ impl RunCore {
         let state = &mut *state;
         state.dropped.clear();
         state.known.clear();
+        state.keyed = None; // a pass has keys of its own
         let mut patches = Vec::new();
         if let Some(past) = &mut state.past {
             patches.extend(past.patches().map(|(name, taken)| (name.into(), taken)));

@@ -54,6 +54,23 @@ enum How {
     ByCall(UndoFuture),
 }
 
+impl UndoLog {
+    /// A call gave a value under a key of which an earlier call has failed: they are undone as one, with that value.
+    fn give_output(&mut self, step: StepId, outcome: &Outcome) {
+        let done = self.done.iter_mut().find(|done| done.step == step);
+        if let (
+            Some(Undo {
+                how: How::ByStep { output, .. },
+                ..
+            }),
+            Outcome::Ok(value),
+        ) = (done, outcome)
+        {
+            output.get_or_insert_with(|| value.clone());
+        }
+    }
+}
+
 impl Undo {
     /// A step of an earlier pass.
     pub(crate) fn carried(step: CarriedUndo, way: UndoWay) -> Self {
@@ -202,6 +219,7 @@ impl RunCore {
     /// A step has its outcome; nothing happens if it has no `undo`.
     pub(crate) fn complete_undo(&self, step: StepId, outcome: &Outcome) {
         let mut state = self.state();
+        let step = state.undo_owner(step);
         let Some(log) = state
             .outside
             .as_mut()
@@ -210,6 +228,7 @@ impl RunCore {
             return;
         };
         let Some(at) = log.open.iter().position(|open| open.step == step) else {
+            log.give_output(step, outcome);
             return;
         };
         let mut done = log.open.remove(at);

@@ -52,6 +52,10 @@ impl Driver {
     pub(super) fn meet_trouble(&mut self) -> Option<Exit> {
         match self.core.take_trouble() {
             None => None,
+            Some(Trouble::Store(error)) => {
+                self.drop_workflow();
+                Some(Exit::StoreFailed(error))
+            }
             Some(Trouble::Checkpoint(input)) => {
                 self.drop_workflow();
                 self.next_pass = Some(Box::new(NextPass::Again(input)));

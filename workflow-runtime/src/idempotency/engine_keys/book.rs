@@ -3,7 +3,7 @@
 //! Owns the table of claims and the order of looking, claiming and recording. Never holds its lock across a
 //! read or a write of the store.
 
-mod recording;
+pub(super) mod recording;
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry as Place;
@@ -243,19 +243,21 @@ impl Book {
     pub(super) fn release(&self, ticket: &Ticket) {
         let mut state = self.lock();
         if state.claim_of(ticket).is_some_and(|c| !c.completing) {
-            self.remove(&mut state, ticket);
+            let gone = self.remove(&mut state, ticket);
+            drop(state);
+            tell(gone);
         }
     }
 
-    /// Takes a claim out of the table and tells who waits for it.
-    fn remove(&self, state: &mut State, ticket: &Ticket) {
-        if state.claim_of(ticket).is_none() {
-            return;
-        }
-        if let Some(Slot::Claimed(claimed)) = state.slots.remove(&ticket.key) {
-            claimed.gone.notify_waiters();
-        }
+    /// Takes a claim out of the table. Who waits for it is to be told without the lock: its waker may be a user's.
+    fn remove(&self, state: &mut State, ticket: &Ticket) -> Option<Arc<Notify>> {
+        state.claim_of(ticket)?;
+        let slot = state.slots.remove(&ticket.key);
         self.tell_if_drained(state);
+        match slot? {
+            Slot::Claimed(claimed) => Some(claimed.gone),
+            Slot::Looked(told) => Some(told),
+        }
     }
 
     fn tell_if_drained(&self, state: &State) {
@@ -297,15 +299,17 @@ impl Book {
     }
 
     pub(super) async fn changed(&self, key: KeyId, patience: Duration) {
-        let gone = {
-            let state = self.lock();
-            match state.slots.get(&key) {
-                Some(Slot::Claimed(claimed)) => enlist(&claimed.gone),
-                Some(Slot::Looked(told)) => enlist(told),
-                None => return,
-            }
-        };
-        let _ = tokio::time::timeout(patience, gone).await;
+        if let Some(gone) = self.gone(key) {
+            let _ = tokio::time::timeout(patience, gone).await;
+        }
+    }
+
+    /// Resolves when who is busy with a key is done. `None`: nobody is.
+    pub(super) fn gone(&self, key: KeyId) -> Option<OwnedNotified> {
+        match self.lock().slots.get(&key)? {
+            Slot::Claimed(claimed) => Some(enlist(&claimed.gone)),
+            Slot::Looked(told) => Some(enlist(told)),
+        }
     }
 }
 
@@ -386,6 +390,12 @@ impl State {
             Some(Slot::Claimed(claimed)) if claimed.ticket.fence == ticket.fence => Some(claimed),
             _ => None,
         }
+    }
+}
+
+fn tell(gone: Option<Arc<Notify>>) {
+    if let Some(gone) = gone {
+        gone.notify_waiters();
     }
 }
 

@@ -2,7 +2,7 @@
 //!
 //! Owns [`EngineKeys`]. The files in the order a key goes through them: `book` knows in memory which keys are in
 //! flight, `rows` are what is kept of an outcome, `cache` are outcomes that need no look at the store, `sweep`
-//! removes what expired.
+//! removes what expired. `steps` are keys that the steps of runs share.
 //!
 //! A claim is in memory only: a store has one process, and a claim ends with it. So the first execution of a key
 //! costs one durable write, that of its outcome, and a repetition none. The write is guarded by what
@@ -11,6 +11,7 @@
 mod book;
 mod cache;
 mod rows;
+mod steps;
 mod sweep;
 
 use std::sync::Arc;
@@ -19,6 +20,7 @@ use std::time::Duration;
 use bytes::Bytes;
 
 pub(crate) use self::book::Book;
+pub(crate) use self::steps::{Held, Obtained, StepKeys, Wanted};
 pub(crate) use self::sweep::sweep;
 use super::{Completion, Entry, KeyId, KeyResult, KeyStore, Reservation, Reserve, Ticket};
 use crate::engine::Engine;

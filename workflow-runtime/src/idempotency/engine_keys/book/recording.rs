@@ -11,9 +11,35 @@ use bytes::Bytes;
 use super::super::super::{Completion, Done, KeyError, KeyId, KeyResult, Ticket};
 use super::super::cache::Known;
 use super::super::rows::{self, MAX_CODED, MAX_OUTCOME, Row};
-use super::{Before, Book};
+use super::{Before, Book, tell};
 use crate::engine::notes;
 use crate::store::{Changes, Commit, Committed, Guard, NoteChange, NoteKey, Refusal};
+
+/// An outcome on its way to the store.
+pub(in super::super) struct Recording {
+    pub(in super::super) ticket: Ticket,
+    row: Row,
+    before: Option<Box<Before>>,
+    pub(in super::super) known: Known,
+}
+
+impl Recording {
+    /// What it changes in the store.
+    pub(in super::super) fn changes(&self, namespace: &str) -> Vec<NoteChange> {
+        let key = self.ticket.key;
+        let mut changes = match &self.before {
+            Some(before) => before.row.removal(namespace, key),
+            None => Vec::new(),
+        };
+        changes.extend(rows::writing(namespace, key, self.row.clone()));
+        changes
+    }
+
+    /// How many bytes the outcome has.
+    pub(in super::super) fn size(&self) -> usize {
+        self.row.outcome.len()
+    }
+}
 
 impl Book {
     /// Records an outcome, in a task of its own: begun, it is finished, whoever still waits for it.
@@ -23,6 +49,36 @@ impl Book {
         outcome: Bytes,
         ttl: Duration,
     ) -> KeyResult<Completion> {
+        let Some(recording) = self.begin_recording(&ticket, outcome, ttl)? else {
+            return Ok(Completion::Refused);
+        };
+        let recording = async move {
+            let settling = Settling {
+                book: &self,
+                ticket,
+                known: None,
+            };
+            let Recording {
+                row, before, known, ..
+            } = recording;
+            let written = self.write(ticket.key, row, before).await;
+            settling.end(matches!(written, Ok(Completion::Recorded)).then_some(known));
+            written
+        };
+        match tokio::spawn(recording).await {
+            Ok(written) => written,
+            Err(_) => Err(KeyError::Stopped), // the runtime goes down
+        }
+    }
+
+    /// Makes an outcome ready to be written. From now on nobody takes the key over, until it is settled. `None`: the
+    /// claim was taken over, or is being completed.
+    pub(in super::super) fn begin_recording(
+        &self,
+        ticket: &Ticket,
+        outcome: Bytes,
+        ttl: Duration,
+    ) -> KeyResult<Option<Recording>> {
         if outcome.len() > MAX_OUTCOME {
             return Err(too_large(&outcome));
         }
@@ -35,47 +91,51 @@ impl Book {
         }
         let (before, body) = {
             let mut state = self.lock();
-            let Some(claimed) = state.claim_of(&ticket) else {
-                return Ok(Completion::Refused);
-            };
-            if claimed.completing {
-                return Ok(Completion::Refused);
+            match state.claim_of(ticket) {
+                Some(claimed) if !claimed.completing => {
+                    claimed.completing = true;
+                    (claimed.before.take(), claimed.body)
+                }
+                _ => return Ok(None),
             }
-            claimed.completing = true;
-            (claimed.before.take(), claimed.body)
         };
         let completed_at = self.clock.now();
+        let expires_at = completed_at.after(ttl);
         let row = Row {
             body,
             since: ticket.since,
             completed_at,
-            expires_at: completed_at.after(ttl),
+            expires_at,
             outcome: coded,
             chunks: 0,
         };
-        let recording = async move {
-            let settling = Settling {
-                book: &self,
-                ticket,
-                known: None,
-            };
-            let known = Known {
-                body,
-                since: row.since,
-                done: Done {
-                    outcome,
-                    completed_at,
-                    expires_at: row.expires_at,
-                },
-            };
-            let written = self.write(ticket.key, row, before).await;
-            settling.end(matches!(written, Ok(Completion::Recorded)).then_some(known));
-            written
+        let known = Known {
+            body,
+            since: ticket.since,
+            done: Done {
+                outcome,
+                completed_at,
+                expires_at,
+            },
         };
-        match tokio::spawn(recording).await {
-            Ok(written) => written,
-            Err(_) => Err(KeyError::Stopped), // the runtime goes down
+        Ok(Some(Recording {
+            ticket: *ticket,
+            row,
+            before,
+            known,
+        }))
+    }
+
+    /// Ends a claim whose outcome was written, or could not be.
+    pub(in super::super) fn settle(&self, ticket: &Ticket, known: Option<Known>) {
+        let mut state = self.lock();
+        match known {
+            Some(known) => state.cache.insert(ticket.key, known),
+            None => state.cache.remove(&ticket.key),
         }
+        let gone = self.remove(&mut state, ticket);
+        drop(state);
+        tell(gone);
     }
 
     /// Writes a row, unless another engine was faster.
@@ -127,12 +187,7 @@ impl Settling<'_> {
 
 impl Drop for Settling<'_> {
     fn drop(&mut self) {
-        let mut state = self.book.lock();
-        match self.known.take() {
-            Some(known) => state.cache.insert(self.ticket.key, known),
-            None => state.cache.remove(&self.ticket.key),
-        }
-        self.book.remove(&mut state, &self.ticket);
+        self.book.settle(&self.ticket, self.known.take());
     }
 }
 
