@@ -102,6 +102,7 @@ pub use context::{
 };
 pub use determinism::{Random, now, random, uuid};
 pub use digest::Digest;
+pub use engine::{AcceptStart, Acceptance, Accepted, Delivery, Inbox, InboxError, InboxEvent};
 pub use engine::{
     Cancel, CatchUp, Debounce, Debounced, Engine, EngineBuilder, EngineError, Fork, ForkPoint,
     Overlap, ParseCursorError, Paused, Queue, QueueDescription, QueueHandle, Retention, RunCursor,

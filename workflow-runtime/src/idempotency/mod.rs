@@ -27,6 +27,7 @@
 mod claim;
 pub mod conformance;
 mod engine_keys;
+mod events;
 mod names;
 mod once;
 
@@ -39,8 +40,11 @@ use crate::digest::Digest;
 use crate::store::{BoxFuture, StoreError};
 
 pub use claim::InFlight;
+pub(crate) use claim::{Acquired, Claim, acquire};
 pub use engine_keys::EngineKeys;
-pub(crate) use engine_keys::{Book, sweep};
+pub(crate) use engine_keys::{Book, Completing, Joined, sweep};
+pub use events::KeyInbox;
+pub(crate) use events::{KEEP_FOR, caused, caused_run, event_key};
 pub use names::{KeyId, OwnerId};
 pub use once::{Once, OnceError};
 

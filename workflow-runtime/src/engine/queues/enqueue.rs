@@ -97,25 +97,9 @@ pub(in crate::engine) async fn enqueue(
         let asleep = RunState::Asleep { wake_at: None };
         let new = Prepared::new(&shared.services, call, naming, asleep).new;
         let run = new.header.run;
-        let entry = Entry {
-            run,
-            queue_key: placing.queue_key(),
-            priority: placing.priority.unwrap_or_default(),
-            ready_at: arrival(shared).after(placing.delay.unwrap_or_default()),
-        };
-        let entry_key = match placing.delay {
-            Some(_) => delayed_key(&shared.services.namespace, queue, &entry),
-            None => waiting_key(&shared.services.namespace, queue, &entry),
-        };
         let changes = Changes {
             create: vec![new],
-            notes: vec![
-                NoteChange {
-                    key: entry_key,
-                    value: Some(notes::encode(&entry)),
-                },
-                awaits_its_turn(run),
-            ],
+            notes: entry_of(shared, queue, placing, run).into(),
             ..Changes::default()
         };
         match shared.store.commit(Commit { guards, changes }).await? {
@@ -128,4 +112,34 @@ pub(in crate::engine) async fn enqueue(
             Committed::Refused(_) => {}
         }
     }
+}
+
+/// What puts a run that is created asleep into a queue, for whoever creates it in a commit of their own.
+///
+/// # Errors
+///
+/// If there is no such queue, or the store fails.
+pub(in crate::engine) async fn joining(
+    shared: &Shared,
+    queue: &str,
+    placing: &Placing,
+    run: RunId,
+) -> Result<[NoteChange; 2], EngineError> {
+    settings(shared, queue).await?;
+    Ok(entry_of(shared, queue, placing, run))
+}
+
+fn entry_of(shared: &Shared, queue: &str, placing: &Placing, run: RunId) -> [NoteChange; 2] {
+    let entry = Entry {
+        run,
+        queue_key: placing.queue_key(),
+        priority: placing.priority.unwrap_or_default(),
+        ready_at: arrival(shared).after(placing.delay.unwrap_or_default()),
+    };
+    let key = match placing.delay {
+        Some(_) => delayed_key(&shared.services.namespace, queue, &entry),
+        None => waiting_key(&shared.services.namespace, queue, &entry),
+    };
+    let value = Some(notes::encode(&entry));
+    [NoteChange { key, value }, awaits_its_turn(run)]
 }

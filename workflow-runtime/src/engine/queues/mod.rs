@@ -19,7 +19,7 @@ mod tests;
 
 pub use debounce::{Debounce, Debounced};
 pub(super) use dispatch::serve;
-pub(super) use enqueue::{Placing, enqueue};
+pub(super) use enqueue::{Placing, enqueue, joining};
 pub use handle::{QueueDescription, QueueHandle};
 pub use limits::Queue;
 

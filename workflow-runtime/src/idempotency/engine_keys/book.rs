@@ -3,6 +3,8 @@
 //! Owns the table of claims and the order of looking, claiming and recording. Never holds its lock across a
 //! read or a write of the store.
 
+mod with;
+
 use std::collections::HashMap;
 use std::collections::hash_map::Entry as Place;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -23,6 +25,8 @@ use crate::digest::Digest;
 use crate::engine::notes;
 use crate::payload::Payloads;
 use crate::store::{Changes, Commit, Committed, Guard, NoteChange, NoteKey, Refusal, Store};
+
+pub(crate) use with::{Completing, Joined};
 
 /// The keys of one namespace in one process.
 pub(crate) struct Book {

@@ -18,7 +18,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 
-pub(crate) use self::book::Book;
+pub(crate) use self::book::{Book, Completing, Joined};
 pub(crate) use self::sweep::sweep;
 use super::{Completion, Entry, KeyId, KeyResult, KeyStore, Reservation, Reserve, Ticket};
 use crate::engine::Engine;
