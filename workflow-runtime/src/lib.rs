@@ -91,10 +91,10 @@ mod logs;
 mod payload;
 
 pub use call::{
-    Abort, CheckpointTaken, ChildRun, CloseHook, Direct, Elapsed, Hook, Signals, Sleep, Step,
-    StepCall, TakeHook, Timeout, WaitFor, Workflow, WorkflowCall, abort, abort_keep, checkpoint,
-    deprecate_patch, hook, patched, publish, signals, sleep, sleep_until, start_child, timeout,
-    undo_with, wait_for,
+    Abort, CheckpointTaken, ChildRun, CloseHook, Direct, Elapsed, Hook, Outbox, Signals, Sleep,
+    Step, StepCall, TakeHook, Timeout, WaitFor, Workflow, WorkflowCall, abort, abort_keep,
+    checkpoint, deprecate_patch, hook, outbox, patched, publish, signals, sleep, sleep_until,
+    start_child, timeout, undo_with, wait_for,
 };
 pub use context::{
     Scoped, StepMetadata, WorkflowMetadata, get_step_metadata, get_workflow_metadata, resource,
@@ -109,8 +109,9 @@ pub use engine::{
     RunError, RunHandle, RunStatus, Runs, RunsPage, Schedule, ScheduleDescription, ScheduleHandle,
     SendSignal, Sent, Shutdown, Start, Terminate, Verification, Warning, Watch,
 };
+pub use engine::{Message, OutboxHandle, RelayOptions, SetAside};
 pub use error::{Error, Interrupted, Result, ResultExt};
-pub use ids::{ParseIdError, RunId, StepId};
+pub use ids::{MessageId, ParseIdError, RunId, StepId};
 pub use key::Key;
 pub use logs::HideReplayed;
 pub use payload::{PayloadCodec, PayloadError};

@@ -13,6 +13,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize};
 use std::time::SystemTime;
 
 use crate::engine::core::RunCore;
+use crate::engine::outbox::Pushing;
 use crate::engine::resources::Resources;
 use crate::ids::{RunId, StepId};
 
@@ -40,6 +41,8 @@ pub(crate) struct StepContext {
     pub(crate) blocking: AtomicUsize,
     /// The body used the library in a way that no retry can mend.
     pub(crate) misused: AtomicBool,
+    /// Messages that the attempt has pushed: they are written with its outcome, if it has one.
+    pub(crate) pushed: Pushing,
 }
 
 impl StepContext {
@@ -54,6 +57,7 @@ impl StepContext {
             run,
             blocking: AtomicUsize::new(0),
             misused: AtomicBool::new(false),
+            pushed: Pushing::default(),
         })
     }
 }

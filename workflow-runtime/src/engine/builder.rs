@@ -17,8 +17,8 @@ use super::sleepers::{self, Sleepers};
 use super::timers::Timers;
 use super::warnings::Warnings;
 use super::{
-    Config, Engine, EngineError, Owner, Queue, Services, Shared, keys, queues, retention,
-    schedules, task,
+    Config, Engine, EngineError, Message, Owner, Queue, RelayOptions, Services, Shared, keys,
+    outbox, queues, retention, schedules, task,
 };
 use crate::call::Workflow;
 use crate::clock::Clock;
@@ -66,6 +66,7 @@ pub struct EngineBuilder {
     run_ids: RunIds,
     queues: Vec<Queue>,
     retentions: Retentions,
+    relays: Vec<outbox::Relay>,
 }
 
 impl Default for EngineBuilder {
@@ -91,6 +92,7 @@ impl Default for EngineBuilder {
             run_ids: RunIds::default(),
             queues: Vec::new(),
             retentions: Retentions::default(),
+            relays: Vec::new(),
         }
     }
 }
@@ -232,6 +234,29 @@ impl EngineBuilder {
         self
     }
 
+    /// Relays the messages of an outbox, from the moment the engine is opened; see [`OutboxHandle::relay`].
+    ///
+    /// [`OutboxHandle::relay`]: super::OutboxHandle::relay
+    #[must_use]
+    pub fn outbox<H, F>(self, name: &str, handler: H) -> Self
+    where
+        H: Fn(Message) -> F + Send + Sync + 'static,
+        F: Future<Output = crate::error::Result<()>> + Send + 'static,
+    {
+        self.outbox_with(name, RelayOptions::default(), handler)
+    }
+
+    /// Relays the messages of an outbox with limits of its own.
+    #[must_use]
+    pub fn outbox_with<H, F>(mut self, name: &str, options: RelayOptions, handler: H) -> Self
+    where
+        H: Fn(Message) -> F + Send + Sync + 'static,
+        F: Future<Output = crate::error::Result<()>> + Send + 'static,
+    {
+        self.relays.push(outbox::Relay::new(name, options, handler));
+        self
+    }
+
     /// Sets how long runs are kept after they ended; for ever otherwise. See [`Engine::sweep`].
     #[must_use]
     pub fn retention(mut self, retention: Retention) -> Self {
@@ -318,6 +343,7 @@ impl EngineBuilder {
             retentions: self.retentions,
             keys: Arc::new(keys),
             plan: Plan::default(),
+            relays: outbox::Relays::default(),
         });
         let _ = shared.services.engine.set(Arc::downgrade(&shared));
         pause::read(&shared).await?;
@@ -328,6 +354,9 @@ impl EngineBuilder {
         queues::serve(&shared);
         retention::serve(&shared);
         keys::serve(&shared);
+        for relay in self.relays {
+            outbox::serve(&shared, relay)?;
+        }
         Ok(Engine {
             owner: Arc::new(Owner { shared }),
         })

@@ -23,6 +23,7 @@ mod keys;
 pub(crate) mod letters;
 pub(crate) mod notes;
 pub(crate) mod obstacle;
+pub(crate) mod outbox;
 mod pause;
 mod plan;
 mod poison;
@@ -74,6 +75,7 @@ pub use handle::{RunHandle, RunStatus};
 pub use inbox::{AcceptStart, Acceptance, Accepted, Delivery, Inbox, InboxError, InboxEvent};
 pub use inspect::{ParseCursorError, RunCursor, Runs, RunsPage, Verification};
 pub use letters::{Cancel, SendSignal, Sent};
+pub use outbox::{Message, OutboxHandle, RelayOptions, SetAside};
 pub use pause::Paused;
 pub use published::Watch;
 pub use queues::{Debounce, Debounced, Queue, QueueDescription, QueueHandle};
@@ -147,6 +149,8 @@ pub(crate) struct Shared {
     keys: Arc<Book>,
     /// The tasks beside the runs.
     plan: plan::Plan,
+    /// Who relays the messages of which outbox.
+    relays: outbox::Relays,
     /// Runs that were driven when the process died.
     marks: Arc<poison::Marks>,
 }
@@ -375,6 +379,7 @@ impl Shared {
     fn stop_all(&self, reason: &str) {
         self.closing.store(true, Ordering::Release);
         self.plan.stop();
+        self.relays.stop();
         let mut entries: Vec<_> = self.runs().drain().map(|(_, entry)| entry).collect();
         entries.extend(self.sleepers.take_awaited());
         for entry in entries {

@@ -16,6 +16,7 @@ use super::record::{Event, STEP_COMPLETED, STEP_INTENT};
 use crate::clock::Timestamp;
 use crate::codec;
 use crate::digest::InputDigest;
+use crate::engine::outbox::Pushed;
 use crate::ids::StepId;
 use crate::store::{Durability, EndKind};
 
@@ -71,6 +72,8 @@ pub(crate) struct Draft {
     effect: Effect,
     /// What it must survive, if that is not what the engine says.
     durability: Option<Durability>,
+    /// Messages that are written with it, whatever else goes in portions.
+    messages: Option<Box<[Pushed]>>,
 }
 
 /// What a record does beyond being there.
@@ -111,6 +114,7 @@ impl Draft {
             | Event::StaleOutcomeDiscarded(_)
             | Event::RunReopened(_)
             | Event::PatchMarker(_)
+            | Event::MessagePushed(_)
             | Event::RunForked(_)
             | Event::RunRecovered(_) => Effect::Nothing,
         };
@@ -120,6 +124,7 @@ impl Draft {
             fields,
             effect,
             durability: None,
+            messages: None,
         }
     }
 
@@ -130,6 +135,7 @@ impl Draft {
             fields: codec::encode(step),
             effect: Effect::Delivers(step.step),
             durability: None,
+            messages: None,
         }
     }
 
@@ -140,6 +146,7 @@ impl Draft {
             fields: codec::encode(intent),
             effect: Effect::Announces(intent.step),
             durability: None,
+            messages: None,
         }
     }
 
@@ -147,6 +154,16 @@ impl Draft {
     pub(crate) fn durable(mut self, durability: Option<Durability>) -> Self {
         self.durability = durability;
         self
+    }
+
+    /// Has messages written with the record.
+    pub(crate) fn with_messages(mut self, messages: Vec<Pushed>) -> Self {
+        self.messages = (!messages.is_empty()).then(|| messages.into());
+        self
+    }
+
+    pub(crate) fn take_messages(&mut self) -> Option<Box<[Pushed]>> {
+        self.messages.take()
     }
 
     pub(crate) fn durability(&self) -> Option<Durability> {
@@ -165,7 +182,8 @@ impl Draft {
 
     /// About how many bytes the record takes.
     pub(crate) fn size(&self) -> usize {
-        self.fields.len()
+        let messages = self.messages.iter().flatten();
+        self.fields.len() + messages.map(Pushed::bytes).sum::<usize>()
     }
 
     /// Says whether the record may be written before what is handed in with it: one that came by letter is

@@ -19,9 +19,9 @@ pub(crate) use chain::{AuditKey, Chain};
 pub(crate) use draft::{Draft, Effect, Source, StepCompletedParts, StepIntentParts};
 pub use kinds::{
     AttemptFailed, CancelRequested, CarriedChild, Checkpoint, ChildFinished, ChildStarted, Closing,
-    End, Outcome, Parent, PatchMarker, RunAborted, RunCancelled, RunCompleted, RunFailed,
-    RunForked, RunRecovered, RunReopened, RunStarted, SignalReceived, StaleOutcomeDiscarded,
-    StepCompleted, StepIntent, TimerFired, TimerSet, UndoStep,
+    End, MessagePushed, Outcome, Parent, PatchMarker, RunAborted, RunCancelled, RunCompleted,
+    RunFailed, RunForked, RunRecovered, RunReopened, RunStarted, SignalReceived,
+    StaleOutcomeDiscarded, StepCompleted, StepIntent, TimerFired, TimerSet, UndoStep,
 };
 pub use record::{Event, Record};
 

@@ -8,10 +8,10 @@
 use bytes::Bytes;
 
 use super::kinds::{
-    AttemptFailed, CancelRequested, Checkpoint, ChildFinished, ChildStarted, Closing, PatchMarker,
-    RunAborted, RunCancelled, RunCompleted, RunFailed, RunForked, RunRecovered, RunReopened,
-    RunStarted, SignalReceived, StaleOutcomeDiscarded, StepCompleted, StepIntent, TimerFired,
-    TimerSet,
+    AttemptFailed, CancelRequested, Checkpoint, ChildFinished, ChildStarted, Closing,
+    MessagePushed, PatchMarker, RunAborted, RunCancelled, RunCompleted, RunFailed, RunForked,
+    RunRecovered, RunReopened, RunStarted, SignalReceived, StaleOutcomeDiscarded, StepCompleted,
+    StepIntent, TimerFired, TimerSet,
 };
 use crate::clock::Timestamp;
 use crate::codec;
@@ -40,6 +40,7 @@ mod tag {
     pub(super) const RUN_FAILED: u8 = 21;
     pub(super) const RUN_ABORTED: u8 = 22;
     pub(super) const RUN_CANCELLED: u8 = 23;
+    pub(super) const MESSAGE_PUSHED: u8 = 26;
 
     /// Named here, written by later releases.
     pub(super) const RESERVED: [(u8, &str); 2] = [(14, "step abandoned"), (24, "run continued")];
@@ -100,6 +101,8 @@ pub enum Event {
     PatchMarker(PatchMarker),
     /// All before this was copied from another run.
     RunForked(RunForked),
+    /// The workflow's own code pushed a message into an outbox.
+    MessagePushed(MessagePushed),
     /// The workflow returned a value.
     RunCompleted(RunCompleted),
     /// The workflow failed.
@@ -155,6 +158,7 @@ impl Event {
             Self::RunReopened(fields) => (tag::RUN_REOPENED, codec::encode(fields)),
             Self::PatchMarker(fields) => (tag::PATCH_MARKER, codec::encode(fields)),
             Self::RunForked(fields) => (tag::RUN_FORKED, codec::encode(fields)),
+            Self::MessagePushed(fields) => (tag::MESSAGE_PUSHED, codec::encode(fields)),
             Self::RunCompleted(fields) => (tag::RUN_COMPLETED, codec::encode(fields)),
             Self::RunFailed(fields) => (tag::RUN_FAILED, codec::encode(fields)),
             Self::RunAborted(fields) => (tag::RUN_ABORTED, codec::encode(fields)),
@@ -208,6 +212,7 @@ impl Event {
             tag::RUN_REOPENED => read("run reopened", fields, Self::RunReopened),
             tag::PATCH_MARKER => read("patch marker", fields, Self::PatchMarker),
             tag::RUN_FORKED => read("run forked", fields, Self::RunForked),
+            tag::MESSAGE_PUSHED => read("message pushed", fields, Self::MessagePushed),
             tag::RUN_COMPLETED => read("run completed", fields, Self::RunCompleted),
             tag::RUN_FAILED => read("run failed", fields, Self::RunFailed),
             tag::RUN_ABORTED => read("run aborted", fields, Self::RunAborted),
