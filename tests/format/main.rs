@@ -11,6 +11,7 @@ mod ids;
 mod journal;
 mod listed;
 mod options;
+mod pushing;
 mod story;
 mod talk;
 mod talking;

@@ -394,7 +394,7 @@ mod tests {
     fn the_id_of_a_message_is_frozen_and_no_other_one_s() {
         let step = StepId::from_bytes([7; 16]);
         let id = MessageId::derive(step, "mail", 1);
-        assert_eq!(id.to_string(), "GOLDEN");
+        assert_eq!(id.to_string(), "msg_45ggnkk16w1jt6na8bzsagwxn9");
         assert_eq!(id.to_string().parse::<MessageId>(), Ok(id));
         assert_ne!(id, MessageId::derive(step, "mail", 0));
         assert_ne!(id, MessageId::derive(step, "sms", 1));

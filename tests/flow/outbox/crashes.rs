@@ -6,9 +6,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures::future::{join, join_all};
+use tokio::sync::Notify;
+use workflow_runtime::store::Durability;
 use workflow_runtime::store::memory::{Fault, FaultPlan, MemoryStore, Surviving};
 use workflow_runtime::{
-    Engine, EngineBuilder, Error, RelayOptions, Result, get_step_metadata, outbox, step, workflow,
+    Engine, EngineBuilder, Error, RelayOptions, Result, get_step_metadata, outbox, step, wait_for,
+    workflow,
 };
 use workflow_tests::{ids_of, steps, value};
 
@@ -236,4 +239,40 @@ async fn what_leaves_in_portions_leaves_with_its_outcome() {
         }
     }
     assert!(halves > 0, "a crash between two portions is among them");
+}
+
+#[step(durability = "buffered")]
+async fn harmless() -> Result<u32> {
+    outbox("mail").push("hello")?;
+    Ok(1)
+}
+
+#[workflow]
+async fn buffered() -> Result<u32> {
+    let one = harmless().await?;
+    wait_for::<()>("never").await?;
+    Ok(one)
+}
+
+#[tokio::test]
+async fn a_message_that_goes_out_is_of_an_outcome_that_survives_the_power() {
+    let (store, taken) = (MemoryStore::new(), Arc::new(Notify::new()));
+    let told = taken.clone();
+    let engine = Engine::builder()
+        .register::<buffered>()
+        .durability(Durability::Buffered)
+        .outbox("mail", move |_| {
+            told.notify_one();
+            std::future::pending() // what it would write next would sync all before it
+        });
+    let engine = engine.open_with(store.clone()).await.expect("opens");
+    let run = engine.start(buffered()).await.expect("starts");
+    let told = tokio::time::timeout(Duration::from_secs(30), taken.notified());
+    told.await.expect("it goes out");
+    store.crash();
+    let store = store.reopen(Surviving::Synced);
+    let engine = Engine::builder().open_with(store).await.expect("opens");
+    let journal = engine.journal(run.id()).await.expect("reads");
+    assert_eq!(steps(&journal).len(), 1);
+    assert_eq!(engine.outbox("mail").pending().await.expect("counts"), 1);
 }

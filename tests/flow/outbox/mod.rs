@@ -132,12 +132,16 @@ fn relayed(builder: EngineBuilder, name: &str, received: &Received) -> EngineBui
 }
 
 async fn until_empty(engine: &Engine, name: &str) {
+    until_empty_within(engine, name, Duration::from_secs(60)).await;
+}
+
+async fn until_empty_within(engine: &Engine, name: &str, limit: Duration) {
     let empty = async {
         while engine.outbox(name).pending().await.expect("counts") > 0 {
             tokio::time::sleep(Duration::from_millis(1)).await;
         }
     };
-    let empty = tokio::time::timeout(Duration::from_secs(60), empty);
+    let empty = tokio::time::timeout(limit, empty);
     empty.await.expect("everything is relayed");
 }
 

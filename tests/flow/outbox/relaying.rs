@@ -10,7 +10,7 @@ use workflow_runtime::store::memory::{MemoryStore, Surviving};
 use workflow_runtime::testing::TestEngine;
 use workflow_runtime::{Engine, Error, MessageId, RelayOptions, Result, outbox, step, workflow};
 
-use super::{Received, until_empty};
+use super::{Received, until_empty, until_empty_within};
 
 #[step]
 async fn say(texts: Vec<String>) -> Result<()> {
@@ -64,7 +64,7 @@ async fn a_message_that_fails_is_tried_again_and_those_behind_it_wait() {
     let mut texts = received.texts();
     texts.sort();
     assert_eq!(texts, ["ada 0", "bob 0", "bob 1", "bob 2"], "others go on");
-    until_empty(&engine, "mail").await;
+    until_empty_within(&engine, "mail", Duration::from_secs(3600)).await;
     assert_eq!(failures.load(Ordering::SeqCst), 3);
     let texts = received.texts();
     let ada: Vec<_> = texts

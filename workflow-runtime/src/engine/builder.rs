@@ -18,7 +18,7 @@ use super::timers::Timers;
 use super::warnings::Warnings;
 use super::{
     Config, Engine, EngineError, Message, Owner, Queue, RelayOptions, Services, Shared, keys,
-    outbox, queues, retention, schedules, task,
+    letters, outbox, queues, retention, schedules, task,
 };
 use crate::call::Workflow;
 use crate::clock::Clock;
@@ -253,6 +253,13 @@ impl EngineBuilder {
         H: Fn(Message) -> F + Send + Sync + 'static,
         F: Future<Output = crate::error::Result<()>> + Send + 'static,
     {
+        if let Err(problem) = letters::check_name("outbox", name) {
+            self.problems.push(problem.to_string());
+        }
+        if self.relays.iter().any(|known| known.name() == name) {
+            self.problems
+                .push(format!("outbox `{name}` has two handlers"));
+        }
         self.relays.push(outbox::Relay::new(name, options, handler));
         self
     }

@@ -7,7 +7,7 @@
 //! them, `sleepers` are those that left memory, `poison` watches those that kill their process,
 //! `inspect` and `published` read. Around them: `registry`, `resources`, `recovery`, `timers`, `signal`,
 //! `warnings`, `shutdown`. Beside the runs, as tasks of `plan` that keep `notes`: `schedules`, `queues`,
-//! `retention` (with the `generations` of keys).
+//! `retention` (with the `generations` of keys), the relays of `outbox`. `inbox` starts runs and sends signals for events.
 
 mod begun;
 mod builder;

@@ -116,7 +116,7 @@ mod tests {
         assert_eq!(caused_run(&caused(run)[..17]), None);
         assert_eq!(
             event_key("stripe", &Key::from("evt_1")).to_string(),
-            "GOLDEN"
+            "c02a75ede4bae65c8e5844f6a32d658a933f87dc267f6447656cca5a4d41d4c3"
         );
     }
 }

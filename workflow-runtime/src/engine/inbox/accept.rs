@@ -106,7 +106,8 @@ impl Event {
             event: self.id.to_string(),
             accepted_at: done.completed_at,
         })?;
-        tracing::debug!(inbox = &*self.inbox, %run, "a duplicate of an event"); // counting it belongs here
+        // To be counted here, once duplicates are: kind event, of this run.
+        tracing::debug!(inbox = &*self.inbox, %run, "a duplicate of an event");
         Ok(Accepted {
             run,
             accepted_at: done.completed_at,

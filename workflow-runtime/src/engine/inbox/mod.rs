@@ -93,7 +93,7 @@ impl Inbox {
     /// each event, in order.
     ///
     /// One event's duplicate or error is no other one's: what is new is accepted. An event that is
-    /// there twice is accepted once.
+    /// there twice is accepted once. Events of other inboxes of the same engine may be among them.
     ///
     /// ```
     /// # use workflow_runtime::{Engine, Result, workflow};
@@ -114,11 +114,7 @@ impl Inbox {
         &self,
         events: impl IntoIterator<Item = A>,
     ) -> Vec<Result<Accepted, InboxError>> {
-        let orders = events.into_iter().map(|event| {
-            let mut order = event.into().order;
-            (order.inbox, order.keep_for) = (self.name.clone(), self.keep_for);
-            order
-        });
+        let orders = events.into_iter().map(|event| event.into().order);
         accept::accept(&self.engine, orders.collect()).await
     }
 }

@@ -33,6 +33,12 @@ const PAGE: usize = 64;
 /// Runs whose next attempt is remembered; of more, only the time at which to look for them.
 const MAX_WAITING: usize = 10_000;
 
+/// Runs that are known to be ready, at most: more of them can be looked for later.
+const MAX_READY: usize = 1024;
+
+/// After how many turns of known runs others are looked for.
+const TURNS: usize = 8;
+
 /// How long the clock may go unlooked at: one that was set is noticed after this.
 const LONGEST_NAP: Duration = Duration::from_secs(1);
 
@@ -60,6 +66,10 @@ impl Relay {
             options,
             handler: Arc::new(move |message| Box::pin(handler(message))),
         }
+    }
+
+    pub(in crate::engine) fn name(&self) -> &str {
+        &self.name
     }
 }
 
@@ -207,6 +217,8 @@ struct Round {
     runs: IdMap<RunId, Standing>,
     /// Those that are ready, in turn.
     ready: VecDeque<RunId>,
+    /// How many had their turn since runs were last looked for.
+    turns: usize,
     /// Those that wait, the soonest first.
     waiting: BTreeSet<(Timestamp, RunId)>,
     /// How far the notes were looked through: behind that key; `None`: to the end.
@@ -231,6 +243,7 @@ impl Round {
             flying: JoinSet::new(),
             runs: IdMap::default(),
             ready: VecDeque::new(),
+            turns: 0,
             waiting: BTreeSet::new(),
             looking: None,
             look_again: true,
@@ -293,20 +306,21 @@ impl Round {
 
     /// The next run whose turn it is.
     async fn next_run(&mut self, shared: &Shared) -> StoreResult<Option<RunId>> {
-        loop {
-            if let Some(run) = self.ready.pop_front() {
-                return Ok(Some(run));
-            }
+        // A run with many messages is always ready: others are looked for all the same.
+        while self.ready.is_empty() || (self.turns >= TURNS && self.ready.len() < MAX_READY) {
+            self.turns = 0;
             let after = match self.looking.take() {
                 Some(after) => after,
                 None if std::mem::take(&mut self.look_again) => None,
-                None => return Ok(None),
+                None => break,
             };
             if let Err(error) = self.look(shared, after.clone()).await {
                 self.looking = Some(after);
                 return Err(error);
             }
         }
+        self.turns += 1;
+        Ok(self.ready.pop_front())
     }
 
     /// Looks through a page of messages for runs that are not known to have any.
