@@ -17,6 +17,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use serde::{Deserialize, Serialize};
 
 use crate::clock::Timestamp;
+use crate::key::Key;
 
 /// The derivation that new runs begin with.
 ///
@@ -40,6 +41,13 @@ pub struct RunId([u8; 16]);
 /// idempotency key of what the step does.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct StepId([u8; 16]);
+
+/// Names one message of an outbox; shown as `msg_` and 26 characters.
+///
+/// Derived from the step (or the place in the workflow) that pushed it, the outbox and how many messages it pushed
+/// there before: the same in every attempt and every delivery. Whoever receives it twice can tell.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct MessageId([u8; 16]);
 
 /// Says why a text is not an id.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -105,6 +113,7 @@ macro_rules! id_text {
 
 id_text!(RunId, "run_", "run");
 id_text!(StepId, "step_", "step");
+id_text!(MessageId, "msg_", "message");
 
 /// Where the ids of runs without a key come from.
 #[derive(Debug, Default)]
@@ -207,6 +216,8 @@ pub(crate) enum CallKind {
     Timer,
     /// A child workflow.
     Child,
+    /// A message that the workflow's own code pushed.
+    Message,
 }
 
 impl StepId {
@@ -228,6 +239,7 @@ impl StepId {
             CallKind::Step => b"step",
             CallKind::Timer => b"timer",
             CallKind::Child => b"child",
+            CallKind::Message => b"message",
         });
         hash.field(name.as_bytes());
         match which {
@@ -284,6 +296,24 @@ impl StepId {
     }
 }
 
+impl MessageId {
+    /// Derives the id of a message from the step that pushed it: the one of that number, from 0, that it pushed
+    /// into that outbox.
+    pub(crate) fn derive(step: StepId, outbox: &str, number: u32) -> Self {
+        let mut hash = Derivation::new(&MESSAGE_CONTEXT);
+        hash.field(step.as_bytes());
+        hash.field(outbox.as_bytes());
+        hash.field(&number.to_le_bytes());
+        Self(hash.finish())
+    }
+}
+
+impl From<MessageId> for Key {
+    fn from(id: MessageId) -> Self {
+        id.to_string().into()
+    }
+}
+
 static RUN_CONTEXT: LazyLock<blake3::Hasher> =
     LazyLock::new(|| blake3::Hasher::new_derive_key("workflow-runtime 2026-11 run id"));
 static STEP_CONTEXT: LazyLock<blake3::Hasher> =
@@ -298,6 +328,8 @@ static LINE_CONTEXT: LazyLock<blake3::Hasher> =
     LazyLock::new(|| blake3::Hasher::new_derive_key("workflow-runtime 2026-11 continued run id"));
 static EFFECT_CONTEXT: LazyLock<blake3::Hasher> =
     LazyLock::new(|| blake3::Hasher::new_derive_key("workflow-runtime 2026-11 effect id"));
+static MESSAGE_CONTEXT: LazyLock<blake3::Hasher> =
+    LazyLock::new(|| blake3::Hasher::new_derive_key("workflow-runtime 2026-11 message id"));
 static SEEDED_CONTEXT: LazyLock<blake3::Hasher> =
     LazyLock::new(|| blake3::Hasher::new_derive_key("workflow-runtime 2026-11 seeded run id"));
 static RANDOM_CONTEXT: LazyLock<blake3::Hasher> =
@@ -410,6 +442,17 @@ mod tests {
             RunId::derive("a", "bc", "d", 0),
             RunId::derive("ab", "c", "d", 0)
         );
+    }
+
+    #[test]
+    fn the_id_of_a_message_is_frozen_and_no_other_one_s() {
+        let step = StepId::from_bytes([7; 16]);
+        let id = MessageId::derive(step, "mail", 1);
+        assert_eq!(id.to_string(), "msg_45ggnkk16w1jt6na8bzsagwxn9");
+        assert_eq!(id.to_string().parse::<MessageId>(), Ok(id));
+        assert_ne!(id, MessageId::derive(step, "mail", 0));
+        assert_ne!(id, MessageId::derive(step, "sms", 1));
+        assert_ne!(id, MessageId::derive(step.for_effect("x"), "mail", 1));
     }
 
     #[test]

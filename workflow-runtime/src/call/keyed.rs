@@ -300,11 +300,11 @@ impl<R> StepCall<'_, R> {
         };
         match settled {
             Settled::Done { outcome, decoded } => {
-                // Suppressed duplicates (kind: step) are to be counted here.
+                core.saw_duplicate(self.site, !conflict);
                 tracing::debug!(
                     run = %core.run(), step = %made.id, name, conflict, "step answered by its key"
                 );
-                self.hand_in(made, &outcome, None);
+                self.hand_in(made, &outcome, None, Vec::new());
                 self.set_doing(Doing::HandedIn(decoded));
             }
             Settled::Park(obstacle) => core.trouble(Trouble::Park(obstacle)),
@@ -328,7 +328,7 @@ impl<R> StepCall<'_, R> {
         let Claim::Held(held) = std::mem::replace(&mut keyed.claim, Claim::None) else {
             return None;
         };
-        let Outcome::Ok(value) = &*outcome else {
+        let (Outcome::Ok(value) | Outcome::AlreadyDone(value)) = &*outcome else {
             return None; // dropped, the key is free
         };
         match held.complete(value.clone(), ttl) {

@@ -20,6 +20,7 @@ use crate::clock::Timestamp;
 use crate::context::{Ambient, StepContext, enter};
 use crate::digest::{DigestError, InputDigest, digest};
 use crate::engine::core::RunCore;
+use crate::engine::outbox::Pushed;
 use crate::engine::resources::MissingResource;
 use crate::engine::signal::CallWaker;
 use crate::engine::timers::Deadline;
@@ -84,6 +85,11 @@ impl Drop for Counted {
 }
 
 impl<R> Running<'_, R> {
+    /// Takes the messages that the body has pushed.
+    pub(super) fn take_pushed(&self) -> Vec<Pushed> {
+        self.context.pushed.take()
+    }
+
     /// Polls the body. A body that is ready beats its deadline; a blocking one that is past its
     /// deadline is waited for, because it cannot be stopped.
     pub(super) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<AttemptEnd<R>> {

@@ -28,6 +28,7 @@ use crate::context::Scope;
 use crate::digest::InputDigest;
 use crate::engine::core::{Delivered, RunCore, Trouble, Turn};
 use crate::engine::obstacle::Obstacle;
+use crate::engine::outbox::Pushed;
 use crate::engine::resources::{MissingResource, Resources};
 use crate::engine::signal::CallWaker;
 use crate::engine::timers::Deadline;
@@ -383,7 +384,9 @@ impl<'step, R> StepCall<'step, R> {
                             self.set_doing(Doing::Ready(running));
                             return;
                         }
-                        Begun::Interrupted => self.end(&made, AttemptEnd::Interrupted, cx),
+                        Begun::Interrupted => {
+                            self.end(&made, AttemptEnd::Interrupted, Vec::new(), cx);
+                        }
                         Begun::Not => return self.let_go_key(),
                     }
                 }
@@ -399,7 +402,8 @@ impl<'step, R> StepCall<'step, R> {
                         attempt: *failed + 1,
                         began_at: running.began_at,
                     };
-                    self.end(&made, end, cx);
+                    let pushed = running.take_pushed();
+                    self.end(&made, end, pushed, cx);
                 }
             }
         }
@@ -412,7 +416,7 @@ impl<'step, R> StepCall<'step, R> {
     }
 
     /// Judges an attempt that has ended: hands the outcome in, or backs off.
-    fn end(&mut self, made: &Made<'_>, end: AttemptEnd<R>, cx: &Context<'_>) {
+    fn end(&mut self, made: &Made<'_>, end: AttemptEnd<R>, pushed: Vec<Pushed>, cx: &Context<'_>) {
         let core = made.scope.core();
         let policy = self.policy.over(&core.services.config);
         let name = self.definition.name;
@@ -450,7 +454,9 @@ impl<'step, R> StepCall<'step, R> {
                         %run, %step, name, attempt, ok, replayed = false, "step executed"
                     );
                 }
-                self.hand_in(made, &outcome, companion);
+                // What failed has sent nothing.
+                let pushed = if ok { pushed } else { Vec::new() };
+                self.hand_in(made, &outcome, companion, pushed);
                 Doing::HandedIn(decoded)
             }
             Settled::Park(obstacle) => {
@@ -470,6 +476,7 @@ impl<'step, R> StepCall<'step, R> {
         made: &Made<'_>,
         outcome: &Outcome,
         companion: Option<Box<dyn Companion>>,
+        pushed: Vec<Pushed>,
     ) {
         let core = made.scope.core();
         if self.definition.undo.is_some() {
@@ -478,7 +485,13 @@ impl<'step, R> StepCall<'step, R> {
         let limit = core.services.config.kept_input_limit;
         let input = self.body.encode_input(&core.services.payloads, limit);
         let draft = made.completed(self.definition.name, self.site, input.as_ref(), outcome);
-        core.hand_in(made.id, draft.durable(self.durability()).with(companion));
+        core.hand_in(
+            made.id,
+            draft
+                .durable(self.durability())
+                .with(companion)
+                .with_messages(pushed),
+        );
     }
 }
 

@@ -13,6 +13,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::SystemTime;
 
 use crate::engine::core::RunCore;
+use crate::engine::outbox::Pushing;
 use crate::engine::resources::Resources;
 use crate::ids::{RunId, StepId};
 
@@ -42,6 +43,8 @@ pub(crate) struct StepContext {
     pub(crate) misused: AtomicBool,
     /// The body found its work done already.
     pub(crate) already_done: AtomicBool,
+    /// Messages that the attempt has pushed: they are written with its outcome, if it has one.
+    pub(crate) pushed: Pushing,
 }
 
 impl StepContext {
@@ -57,6 +60,7 @@ impl StepContext {
             blocking: AtomicUsize::new(0),
             misused: AtomicBool::new(false),
             already_done: AtomicBool::new(false),
+            pushed: Pushing::default(),
         })
     }
 }

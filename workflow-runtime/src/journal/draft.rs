@@ -16,6 +16,7 @@ use super::record::{Event, STEP_COMPLETED, STEP_INTENT};
 use crate::clock::Timestamp;
 use crate::codec;
 use crate::digest::InputDigest;
+use crate::engine::outbox::Pushed;
 use crate::ids::StepId;
 use crate::store::{Durability, EndKind, NoteChange};
 
@@ -73,6 +74,8 @@ pub(crate) struct Draft {
     durability: Option<Durability>,
     /// What is written in the same append.
     companion: Option<Box<dyn Companion>>,
+    /// Messages that are written with it, whatever else goes in portions.
+    messages: Option<Box<[Pushed]>>,
 }
 
 /// What is written with a record, and has to know what becomes of it.
@@ -127,6 +130,7 @@ impl Draft {
             | Event::StaleOutcomeDiscarded(_)
             | Event::RunReopened(_)
             | Event::PatchMarker(_)
+            | Event::MessagePushed(_)
             | Event::RunForked(_)
             | Event::RunSucceeds(_)
             | Event::RunRecovered(_) => Effect::Nothing,
@@ -138,6 +142,7 @@ impl Draft {
             effect,
             durability: None,
             companion: None,
+            messages: None,
         }
     }
 
@@ -149,6 +154,7 @@ impl Draft {
             effect: Effect::Delivers(step.step),
             durability: None,
             companion: None,
+            messages: None,
         }
     }
 
@@ -160,6 +166,7 @@ impl Draft {
             effect: Effect::Announces(intent.step),
             durability: None,
             companion: None,
+            messages: None,
         }
     }
 
@@ -180,6 +187,16 @@ impl Draft {
         self.companion.take()
     }
 
+    /// Has messages written with the record.
+    pub(crate) fn with_messages(mut self, messages: Vec<Pushed>) -> Self {
+        self.messages = (!messages.is_empty()).then(|| messages.into());
+        self
+    }
+
+    pub(crate) fn take_messages(&mut self) -> Option<Box<[Pushed]>> {
+        self.messages.take()
+    }
+
     pub(crate) fn durability(&self) -> Option<Durability> {
         self.durability
     }
@@ -196,7 +213,9 @@ impl Draft {
 
     /// About how many bytes the record takes.
     pub(crate) fn size(&self) -> usize {
-        self.fields.len() + self.companion.as_ref().map_or(0, |with| with.size())
+        let messages = self.messages.iter().flatten().map(Pushed::bytes);
+        let companion = self.companion.as_ref().map_or(0, |with| with.size());
+        self.fields.len() + companion + messages.sum::<usize>()
     }
 
     /// Says whether the record may be written before what is handed in with it: one that came by letter is

@@ -8,10 +8,10 @@
 use bytes::Bytes;
 
 use super::kinds::{
-    AttemptFailed, CancelRequested, Checkpoint, ChildFinished, ChildStarted, Closing, PatchMarker,
-    RunAborted, RunCancelled, RunCompleted, RunContinued, RunFailed, RunForked, RunRecovered,
-    RunReopened, RunStarted, RunSucceeds, SignalReceived, StaleOutcomeDiscarded, StepCompleted,
-    StepIntent, TimerFired, TimerSet, UndoCarried,
+    AttemptFailed, CancelRequested, Checkpoint, ChildFinished, ChildStarted, Closing,
+    MessagePushed, PatchMarker, RunAborted, RunCancelled, RunCompleted, RunContinued, RunFailed,
+    RunForked, RunRecovered, RunReopened, RunStarted, RunSucceeds, SignalReceived,
+    StaleOutcomeDiscarded, StepCompleted, StepIntent, TimerFired, TimerSet, UndoCarried,
 };
 use crate::clock::Timestamp;
 use crate::codec;
@@ -43,6 +43,7 @@ mod tag {
     pub(super) const RUN_CANCELLED: u8 = 23;
     pub(super) const RUN_CONTINUED: u8 = 24;
     pub(super) const RUN_SUCCEEDS: u8 = 25;
+    pub(super) const MESSAGE_PUSHED: u8 = 26;
 
     /// Named here, written by later releases.
     pub(super) const RESERVED: [(u8, &str); 1] = [(14, "step abandoned")];
@@ -107,6 +108,8 @@ pub enum Event {
     RunForked(RunForked),
     /// The run goes on where another one left off.
     RunSucceeds(RunSucceeds),
+    /// The workflow's own code pushed a message into an outbox.
+    MessagePushed(MessagePushed),
     /// The workflow returned a value.
     RunCompleted(RunCompleted),
     /// The workflow failed.
@@ -166,6 +169,7 @@ impl Event {
             Self::RunReopened(fields) => (tag::RUN_REOPENED, codec::encode(fields)),
             Self::PatchMarker(fields) => (tag::PATCH_MARKER, codec::encode(fields)),
             Self::RunForked(fields) => (tag::RUN_FORKED, codec::encode(fields)),
+            Self::MessagePushed(fields) => (tag::MESSAGE_PUSHED, codec::encode(fields)),
             Self::RunCompleted(fields) => (tag::RUN_COMPLETED, codec::encode(fields)),
             Self::RunFailed(fields) => (tag::RUN_FAILED, codec::encode(fields)),
             Self::RunAborted(fields) => (tag::RUN_ABORTED, codec::encode(fields)),
@@ -222,6 +226,7 @@ impl Event {
             tag::RUN_REOPENED => read("run reopened", fields, Self::RunReopened),
             tag::PATCH_MARKER => read("patch marker", fields, Self::PatchMarker),
             tag::RUN_FORKED => read("run forked", fields, Self::RunForked),
+            tag::MESSAGE_PUSHED => read("message pushed", fields, Self::MessagePushed),
             tag::RUN_COMPLETED => read("run completed", fields, Self::RunCompleted),
             tag::RUN_FAILED => read("run failed", fields, Self::RunFailed),
             tag::RUN_ABORTED => read("run aborted", fields, Self::RunAborted),

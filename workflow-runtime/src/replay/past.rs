@@ -21,6 +21,8 @@ pub(crate) struct Past {
     patches: BTreeMap<Box<str>, bool>,
     /// Runs that the journal's beginning was copied from, the oldest first.
     forks: Vec<Fork>,
+    /// Places of the code that have pushed their message.
+    pushed: IdSet<StepId>,
 }
 
 /// A run that the beginning of a journal was copied from.
@@ -97,7 +99,10 @@ impl Past {
 
     /// Says whether nothing that is asked of it depends on it: the code has come to all that is known.
     pub(crate) fn is_blank(&self) -> bool {
-        self.unmade.is_empty() && self.patches.is_empty() && self.forks.is_empty()
+        self.unmade.is_empty()
+            && self.patches.is_empty()
+            && self.forks.is_empty()
+            && self.pushed.is_empty()
     }
 
     /// Takes out the runs that the journal's beginning was copied from.
@@ -113,6 +118,7 @@ impl Past {
     /// The workflow begins anew: no call of an earlier pass is made again.
     pub(crate) fn begin_anew(&mut self) {
         self.unmade = IdMap::default();
+        self.pushed = IdSet::default();
         self.forks.clear();
     }
 
@@ -130,6 +136,21 @@ impl Past {
     /// A marker says that a patch was taken.
     pub(super) fn add_patch(&mut self, name: Box<str>) {
         self.patches.insert(name, true);
+    }
+
+    /// A record says that a place of the code has pushed its message.
+    pub(super) fn add_pushed(&mut self, call: StepId) {
+        self.pushed.insert(call);
+    }
+
+    /// The places that have pushed their message.
+    pub(super) fn pushed(&self) -> impl Iterator<Item = StepId> {
+        self.pushed.iter().copied()
+    }
+
+    /// The code comes to a place that pushes a message. Says whether the journal has that already.
+    pub(crate) fn push(&mut self, call: StepId) -> bool {
+        self.pushed.remove(&call)
     }
 
     /// The code makes a call. Says whether the journal has an outcome for it.

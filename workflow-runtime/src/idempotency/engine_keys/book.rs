@@ -4,6 +4,7 @@
 //! read or a write of the store.
 
 pub(super) mod recording;
+mod with;
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry as Place;
@@ -28,6 +29,8 @@ use crate::store::Store;
 
 /// A lease that no clock can count ends after a year.
 const LONGEST_LEASE: Duration = Duration::from_secs(365 * 24 * 3600);
+
+pub(crate) use with::{Completing, Joined};
 
 /// The keys of one namespace in one process.
 pub(crate) struct Book {
