@@ -9,11 +9,12 @@ use tokio::sync::Notify;
 use workflow_runtime::store::Durability;
 use workflow_runtime::{Engine, sleep, step, workflow};
 
+use super::cost::processor_time;
 use super::floor::DURATION;
 
 /// Steps of one run in the throughput workloads. A start and an end are synced too, and are not
 /// counted.
-const STEPS_PER_RUN: u64 = 50;
+pub const STEPS_PER_RUN: u64 = 50;
 
 /// The runtime that everything is measured on.
 pub fn runtime() -> tokio::runtime::Runtime {
@@ -38,11 +39,11 @@ async fn chain(steps: u64) -> u64 {
     n
 }
 
-fn fresh(scratch: &Path) -> tempfile::TempDir {
+pub fn fresh(scratch: &Path) -> tempfile::TempDir {
     tempfile::tempdir_in(scratch).expect("a directory can be made")
 }
 
-async fn open(path: &Path, durability: Durability) -> Engine {
+pub async fn open(path: &Path, durability: Durability) -> Engine {
     Engine::builder()
         .register::<chain>()
         .durability(durability)
@@ -68,7 +69,7 @@ pub fn steps_per_second(scratch: &Path, at_once: usize) -> f64 {
 }
 
 /// Starts runs, `at_once` at a time, as long as `more` says so; steps per second.
-async fn drive(
+pub async fn drive(
     engine: &Engine,
     at_once: usize,
     steps: u64,
@@ -138,6 +139,8 @@ async fn chain_to_frontier(steps: u64) -> bool {
 pub struct Replay {
     /// Steps per second from the moment the engine is open to the first new step.
     pub steps_per_second: f64,
+    /// Processor time from the beginning of the opening on.
+    pub cpu: Duration,
     /// Opening the store and the engine.
     pub open_ms: f64,
 }
@@ -175,13 +178,15 @@ pub fn replay(scratch: &Path, steps: u64) -> Replay {
     // Another runtime, as another process would have.
     runtime().block_on(async {
         let (second, replayed) = builder(false);
-        let began = Instant::now();
+        let (began, cpu) = (Instant::now(), processor_time());
         let engine = second.open(&path).await.expect("it opens");
         let opened = Instant::now();
         replayed.reached.notified().await;
         let took = opened.elapsed();
+        let cpu = processor_time() - cpu;
         engine.shutdown().await.expect("it stops");
         Replay {
+            cpu,
             steps_per_second: steps as f64 / took.as_secs_f64(),
             open_ms: (opened - began).as_secs_f64() * 1000.0,
         }

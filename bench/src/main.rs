@@ -7,6 +7,7 @@
 //! Environment: `BENCH_DIR` (where the files go; default: a temporary directory beside the build),
 //! `BENCH_REPEATS` (default 5).
 
+mod cost;
 mod engine;
 mod floor;
 mod inside;
@@ -63,6 +64,11 @@ fn main() -> ExitCode {
             let at_once = at_once.parse().expect("a number of runs");
             println!("{:.0}", engine::steps_per_second(scratch, at_once));
         }
+        ["cost", at_once, runs] => {
+            let at_once = at_once.parse().expect("a number");
+            cost::steps(scratch, at_once, runs.parse().expect("a number"));
+        }
+        ["cost-replay", steps] => cost::replay(scratch, steps.parse().expect("a number")),
         ["child", "waiting-memory"] => println!("{}", engine::waiting_memory(scratch, None)),
         ["child", "waiting-memory-evictable"] => {
             let never_reached = Duration::from_secs(600);
@@ -84,7 +90,7 @@ fn main() -> ExitCode {
         _ => {
             eprintln!(
                 "usage: bench floor | throughput | replay | waiting-memory | open-empty | sustained | sleepers [N] | \
-                 sleepers-store | timers | signals | fan-out | steps N"
+                 sleepers-store | timers | signals | fan-out | steps N | cost AT_ONCE RUNS | cost-replay STEPS"
             );
             return ExitCode::FAILURE;
         }

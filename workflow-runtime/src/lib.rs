@@ -79,6 +79,7 @@ pub mod clock;
 mod codec;
 mod digest;
 mod error;
+mod hashing;
 mod id_map;
 mod ids;
 mod key;

@@ -75,7 +75,7 @@ impl Writer {
         let mut synced = sync || (changes.is_some() && self.durability == Durability::Synced);
         let mut end = None;
         let mut frames = Vec::with_capacity(drafts.len());
-        for draft in drafts.drain(..) {
+        for mut draft in drafts.drain(..) {
             // One that is to be synced brings all the others along.
             synced |= draft.durability().unwrap_or(self.durability) == Durability::Synced;
             let time = wall_clock().max(self.last_time);

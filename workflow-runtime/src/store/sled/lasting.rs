@@ -216,7 +216,7 @@ async fn a_deletion_that_was_cut_short_is_finished_before_anything_else() {
     closed.tamper(|database| {
         let mut writes = Vec::new();
         let frames: Vec<Bytes> = (0..200).map(|n| vec![n; 3_000].into()).collect();
-        for (key, record) in pack(at, 0, &frames) {
+        for (key, record) in pack(at, 0, frames.iter()) {
             put(&mut writes, &key, &record);
         }
         let tombstone = Tombstone {
