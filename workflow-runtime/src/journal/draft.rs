@@ -268,6 +268,7 @@ mod tests {
     use crate::digest::digest;
     use crate::error::Interrupted;
     use crate::ids::RunId;
+    use crate::journal::record::RecordError;
     use crate::journal::{Reader, StepCompleted, StepIntent};
 
     fn steps() -> Vec<StepCompleted> {
@@ -330,6 +331,31 @@ mod tests {
                 let read = Reader::new(run, None, &frames).next();
                 let record = read.expect("a record").expect("it reads");
                 assert_eq!((record.time, record.event), (time, event));
+                reads_as_bincode_says(&frames[0][2..frames[0].len() - LINK_LEN]);
+            }
+        }
+    }
+
+    /// Whatever the bytes are, reading them quickly gives what bincode gives, or the same complaint.
+    fn reads_as_bincode_says(fields: &[u8]) {
+        let check = |fields: &[u8]| {
+            let body = [&[STEP_COMPLETED], fields].concat();
+            let expected = codec::decode::<(Timestamp, StepCompleted)>(fields);
+            let expected = expected.map(|(time, step)| (time, Event::StepCompleted(step)));
+            let found = Event::decode(&body).map_err(|error| match error {
+                RecordError::Malformed { message, .. } => message,
+                other => other.to_string(),
+            });
+            assert_eq!(found, expected);
+        };
+        check(fields);
+        check(&[fields, &[0]].concat());
+        for at in (0..fields.len()).take(300) {
+            check(&fields[..at]);
+            for value in [0, 1, 2, 3, 4, 250, 251, 252, 253, 254, 255] {
+                let mut damaged = fields.to_vec();
+                damaged[at] = value;
+                check(&damaged);
             }
         }
     }

@@ -17,7 +17,7 @@ use crate::ids::RunId;
 use crate::store::{Append, Epoch, RunHeader, RunPosition, RunState, StoreError, StoreResult};
 
 /// A run whose frames in memory exceed this gets a segment: memory per run stays bounded.
-pub(super) const MAX_TAIL_BYTES: usize = 4 * 1024;
+pub(super) const MAX_TAIL_BYTES: usize = 32 * 1024;
 
 /// Up to so many frames, a run has room for no more than it has.
 const FEW_FRAMES: usize = 4;
