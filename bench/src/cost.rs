@@ -10,14 +10,15 @@ use workflow_runtime::store::Durability;
 
 use crate::engine;
 
-/// Processor time of all threads of this process that live now.
+/// Processor time of all threads of this process, also of those that have ended; in steps of 10 ms.
 pub fn processor_time() -> Duration {
-    let tasks = std::fs::read_dir("/proc/self/task").expect("Linux");
-    let nanos = tasks.filter_map(|task| {
-        let times = std::fs::read_to_string(task.ok()?.path().join("schedstat")).ok()?;
-        times.split_whitespace().next()?.parse::<u64>().ok()
-    });
-    Duration::from_nanos(nanos.sum())
+    let stat = std::fs::read_to_string("/proc/self/stat").expect("Linux");
+    let (_, fields) = stat.rsplit_once(')').expect("a name in brackets");
+    let ticks = fields.split_whitespace().skip(11).take(2);
+    let ticks: u64 = ticks
+        .map(|ticks| ticks.parse::<u64>().expect("a number"))
+        .sum();
+    Duration::from_millis(ticks * 10)
 }
 
 /// Drives `runs` runs of 50 steps, `at_once` at a time, and prints what a step took: opening and

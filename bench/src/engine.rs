@@ -10,7 +10,7 @@ use workflow_runtime::store::Durability;
 use workflow_runtime::{Engine, sleep, step, workflow};
 
 use super::cost::processor_time;
-use super::floor::DURATION;
+use super::floor::{self, DURATION};
 
 /// Steps of one run in the throughput workloads. A start and an end are synced too, and are not
 /// counted.
@@ -96,19 +96,37 @@ pub async fn drive(
     done.load(Ordering::Relaxed) as f64 / began.elapsed().as_secs_f64()
 }
 
-/// The rate of every `slice` steps until `total` steps are journaled, 1,024 runs at a time.
-pub fn sustained(scratch: &Path, total: u64, slice: u64) -> Vec<f64> {
+/// What one slice of a long run of the engine took.
+pub struct Slice {
+    /// Steps per second, as a part of the floor's records right before and after it.
+    pub ratio: f64,
+    pub cpu_us_per_step: f64,
+}
+
+/// Measures every `slice` steps until `total` steps are journaled, 1,024 runs at a time, with the floor
+/// between them.
+pub fn sustained(scratch: &Path, total: u64, slice: u64) -> Vec<Slice> {
     let dir = fresh(scratch);
-    runtime().block_on(async {
-        let engine = open(dir.path(), Durability::Synced).await;
-        let mut rates = Vec::new();
-        for _ in 0..total / slice {
-            let rate = drive(&engine, 1024, 10, move |_, done| done + 10_240 <= slice).await;
-            rates.push(rate);
-        }
-        engine.shutdown().await.expect("it stops");
-        rates
-    })
+    let runtime = runtime();
+    let engine = runtime.block_on(open(dir.path(), Durability::Synced));
+    let mut slices = Vec::new();
+    let mut before = floor::records_per_second(scratch, 1024);
+    for _ in 0..total / slice {
+        let cpu = processor_time();
+        // Each run takes ten steps; those that have begun when there are enough still end.
+        let rate = drive(&engine, 1024, 10, move |_, done| done + 10_240 <= slice);
+        let rate = runtime.block_on(rate);
+        let cpu = processor_time() - cpu;
+        let after = floor::records_per_second(scratch, 1024);
+        slices.push(Slice {
+            ratio: rate / f64::midpoint(before, after),
+            cpu_us_per_step: cpu.as_secs_f64() * 1e6 / slice as f64,
+        });
+        before = after;
+    }
+    let stopped = runtime.block_on(engine.shutdown());
+    stopped.expect("it stops");
+    slices
 }
 
 /// Says that a replayed run has got to where nothing is recorded.

@@ -142,8 +142,8 @@ const MAX_DECODED: usize = 1024 * 1024 * 1024;
 /// Says what bincode found wrong, or that bytes were left over.
 pub(crate) fn decode<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, String> {
     let limited = bincode::config::standard().with_limit::<MAX_DECODED>();
-    let (value, used) = bincode::serde::decode_from_slice(bytes, limited)
-        .map_err(|error| error.to_string())?;
+    let (value, used) =
+        bincode::serde::decode_from_slice(bytes, limited).map_err(|error| error.to_string())?;
     if used == bytes.len() {
         Ok(value)
     } else {
@@ -187,7 +187,17 @@ mod tests {
             there: Option<u64>,
             missing: Option<u64>,
         }
-        let edges = [0, 1, 250, 251, 255, 256, 65_535, 65_536, u64::from(u32::MAX)];
+        let edges = [
+            0,
+            1,
+            250,
+            251,
+            255,
+            256,
+            65_535,
+            65_536,
+            u64::from(u32::MAX),
+        ];
         for number in edges.into_iter().chain([1 << 32, u64::MAX]) {
             let len = usize::try_from(number.min(70_000)).expect("short");
             let small = u32::try_from(number).unwrap_or(7);
@@ -214,7 +224,10 @@ mod tests {
             assert_eq!(reader.number(), Some(number));
             assert_eq!(reader.number(), Some(u64::from(small)));
             assert_eq!(reader.text().as_deref(), Some(&*structure.text));
-            assert_eq!((reader.option(), reader.number()), (Some(true), Some(number)));
+            assert_eq!(
+                (reader.option(), reader.number()),
+                (Some(true), Some(number))
+            );
             assert_eq!(reader.whole(()), None);
             assert_eq!((reader.option(), reader.whole(())), (Some(false), Some(())));
             assert_eq!(reader.option(), None);

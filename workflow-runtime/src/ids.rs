@@ -282,7 +282,9 @@ impl Derivation {
     }
 
     fn stream(self) -> blake3::OutputReader {
-        let mut hash = self.hashed.unwrap_or_else(|| Box::new(self.context.hasher()));
+        let mut hash = self
+            .hashed
+            .unwrap_or_else(|| Box::new(self.context.hasher()));
         hash.update(&self.gathered[..self.len]).finalize_xof()
     }
 }
@@ -358,7 +360,9 @@ mod tests {
     /// Whatever is gathered before it is hashed, the bytes that are hashed stay the same.
     #[test]
     fn long_fields_are_hashed_like_short_ones() {
-        let lengths = [0, 1, 63, 64, 239, 240, 247, 248, 249, 255, 256, 257, 1_000, 5_000];
+        let lengths = [
+            0, 1, 63, 64, 239, 240, 247, 248, 249, 255, 256, 257, 1_000, 5_000,
+        ];
         for first in lengths {
             for second in lengths {
                 let (a, b) = (vec![1; first], vec![2; second]);

@@ -157,9 +157,7 @@ mod tests {
 
     fn frames(key: Option<AuditKey>) -> Vec<Bytes> {
         let mut chain = Chain::new(RunId::from_bytes([1; 16]), key);
-        (0..5u8)
-            .map(|n| chain.seal(&[n, n, n]))
-            .collect()
+        (0..5u8).map(|n| chain.seal(&[n, n, n])).collect()
     }
 
     fn check(frames: &[Bytes], key: Option<AuditKey>) -> Result<(), ChainError> {

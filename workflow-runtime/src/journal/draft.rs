@@ -24,7 +24,7 @@ pub(crate) struct StepCompletedParts<'a> {
     pub(crate) step: StepId,
     pub(crate) name: &'a str,
     pub(crate) scope: &'a str,
-    pub(crate) source: Source<'a>,
+    pub(crate) source: Source,
     pub(crate) input_digest: InputDigest,
     pub(crate) input: Option<&'a Bytes>,
     pub(crate) attempts: u32,
@@ -40,25 +40,30 @@ pub(crate) struct StepIntentParts<'a> {
     pub(crate) step: StepId,
     pub(crate) name: &'a str,
     pub(crate) scope: &'a str,
-    pub(crate) source: Source<'a>,
+    pub(crate) source: Source,
     pub(crate) input_digest: InputDigest,
     pub(crate) input: Option<&'a Bytes>,
     pub(crate) attempt: u32,
 }
 
 /// A place in the source, written as `file:line`.
-pub(crate) struct Source<'a>(pub(crate) &'a Location<'a>);
+pub(crate) struct Source(pub(crate) &'static Location<'static>);
 
-impl Source<'_> {
+impl Source {
     fn with_text<T>(&self, read: impl FnOnce(&str) -> T) -> T {
         thread_local! {
-            static TEXT: RefCell<String> = const { RefCell::new(String::new()) };
+            /// The place that was written last, and its text: a loop is at one place for long.
+            static LAST: RefCell<(Option<&'static Location<'static>>, String)> =
+                const { RefCell::new((None, String::new())) };
         }
-        TEXT.with_borrow_mut(|text| {
-            text.clear();
-            text.push_str(self.0.file());
-            text.push(':');
-            push_number(text, self.0.line());
+        LAST.with_borrow_mut(|(place, text)| {
+            if !place.is_some_and(|place| std::ptr::eq(place, self.0)) {
+                *place = Some(self.0);
+                text.clear();
+                text.push_str(self.0.file());
+                text.push(':');
+                push_number(text, self.0.line());
+            }
             read(text)
         })
     }
@@ -73,7 +78,7 @@ fn push_number(text: &mut String, number: u32) {
     text.push(digit.expect("below ten"));
 }
 
-impl Serialize for Source<'_> {
+impl Serialize for Source {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         self.with_text(|text| serializer.serialize_str(text))
     }
@@ -358,6 +363,21 @@ mod tests {
                 check(&damaged);
             }
         }
+    }
+
+    #[test]
+    fn every_place_has_its_own_text() {
+        let text = |place| Source(place).with_text(str::to_owned);
+        let (here, there) = (Location::caller(), place_of_the_caller());
+        for place in [here, here, there, here, there, there] {
+            assert_eq!(text(place), format!("{}:{}", place.file(), place.line()));
+        }
+        assert_ne!(text(here), text(there));
+    }
+
+    #[track_caller]
+    fn place_of_the_caller() -> &'static Location<'static> {
+        Location::caller()
     }
 
     #[test]

@@ -8,10 +8,10 @@
 use bytes::Bytes;
 
 use super::kinds::{
-    AttemptFailed, CancelRequested, Checkpoint, ChildFinished, ChildStarted, Closing, Outcome, PatchMarker,
-    RunAborted, RunCancelled, RunCompleted, RunFailed, RunForked, RunRecovered, RunReopened,
-    RunStarted, SignalReceived, StaleOutcomeDiscarded, StepCompleted, StepIntent, TimerFired,
-    TimerSet,
+    AttemptFailed, CancelRequested, Checkpoint, ChildFinished, ChildStarted, Closing, Outcome,
+    PatchMarker, RunAborted, RunCancelled, RunCompleted, RunFailed, RunForked, RunRecovered,
+    RunReopened, RunStarted, SignalReceived, StaleOutcomeDiscarded, StepCompleted, StepIntent,
+    TimerFired, TimerSet,
 };
 use crate::clock::Timestamp;
 use crate::codec::{self, FieldsReader};

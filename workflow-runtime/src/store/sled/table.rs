@@ -16,8 +16,10 @@ use crate::id_map::{IdMap, IdSet};
 use crate::ids::RunId;
 use crate::store::{Append, Epoch, RunHeader, RunPosition, RunState, StoreError, StoreResult};
 
-/// A run whose frames in memory exceed this gets a segment: memory per run stays bounded.
-pub(super) const MAX_TAIL_BYTES: usize = 32 * 1024;
+/// A run whose frames in memory exceed this gets segments before it ends or sleeps. All frames in memory
+/// are in the log too, so the limit on that bounds their sum; this one bounds what one run takes of it.
+/// Far above what most runs ever have: those are archived once, at their end, with a third fewer writes.
+pub(super) const MAX_TAIL_BYTES: usize = 16 * 1024;
 
 /// Up to so many frames, a run has room for no more than it has.
 const FEW_FRAMES: usize = 4;
