@@ -368,7 +368,8 @@ mod tests {
     #[test]
     fn every_place_has_its_own_text() {
         let text = |place| Source(place).with_text(str::to_owned);
-        let (here, there) = (Location::caller(), place_of_the_caller());
+        let here = place_of_the_caller();
+        let there = place_of_the_caller();
         for place in [here, here, there, here, there, there] {
             assert_eq!(text(place), format!("{}:{}", place.file(), place.line()));
         }
