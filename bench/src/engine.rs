@@ -124,7 +124,7 @@ pub fn sustained(scratch: &Path, total: u64, slice: u64) -> Vec<Slice> {
         });
         before = after;
     }
-    let stopped = runtime.block_on(engine.shutdown());
+    let stopped = runtime.block_on(engine.shutdown().into_future());
     stopped.expect("it stops");
     slices
 }
