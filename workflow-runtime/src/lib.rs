@@ -96,6 +96,7 @@ mod codec;
 mod digest;
 mod duration;
 mod error;
+mod hashing;
 mod id_map;
 mod ids;
 mod key;

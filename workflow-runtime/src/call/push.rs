@@ -62,8 +62,8 @@ impl Outbox<'_> {
         let refuse = |error: Error| error.context(format!("outbox({outbox:?}).push() at {site}"));
         match with_current(Ambient::clone) {
             Ambient::Step(step) => {
-                let id = step.metadata.step_id;
-                let Some(run) = &step.run else {
+                let id = step.step;
+                let Some(run) = step.run() else {
                     // Run directly: there is no journal, and no outbox either.
                     let checked = encode(outbox, &Payloads::default(), message).map_err(refuse);
                     return checked.map(|_| MessageId::derive(id, outbox, 0));

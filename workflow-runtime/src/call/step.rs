@@ -37,7 +37,7 @@ use crate::error::Error;
 use crate::ids::{CallKind, StepId};
 use crate::journal::{Companion, Draft, Outcome};
 use crate::key::Key;
-use crate::replay::Known;
+use crate::replay::{Known, WaitingCall};
 
 /// A call of a step: await it, join it, or configure this one call first.
 ///
@@ -219,12 +219,14 @@ impl<'step, R> StepCall<'step, R> {
         cx: &mut Context<'_>,
     ) -> Poll<R> {
         let core = scope.core();
-        if let Stage::Made = self.stage
-            && !self.register(scope, id, cx)
-        {
+        let turn = match self.stage {
+            Stage::Made => self.register(scope, id, cx),
+            _ => Some(core.turn(id, cx.waker())),
+        };
+        let Some(turn) = turn else {
             return Poll::Pending;
-        }
-        match core.turn(id, cx.waker()) {
+        };
+        match turn {
             Turn::Take(delivered) => self.take(core, delivered),
             Turn::Wait { show_input } => {
                 if show_input {
@@ -250,37 +252,42 @@ impl<'step, R> StepCall<'step, R> {
         }
     }
 
-    fn register(&mut self, scope: &Scope, id: StepId, cx: &Context<'_>) -> bool {
+    /// Registers the call, and says what it is to do; `None` if it cannot be registered.
+    fn register(&mut self, scope: &Scope, id: StepId, cx: &Context<'_>) -> Option<Turn> {
         let (core, name) = (scope.core(), self.definition.name);
         match self.body.digest() {
             Ok(digest) => {
-                core.register(
+                let view = WaitingCall {
                     id,
-                    CallKind::Step,
+                    kind: CallKind::Step,
                     name,
-                    self.site,
-                    Some(digest),
-                    cx.waker(),
-                );
-                if self.register_key(scope, id, digest.strict) {
-                    self.register_undo(core, id);
-                }
-                if let Some(fresh_for) = self.definition.fresh_for {
-                    core.keep_fresh(id, fresh_for);
-                }
+                    site: self.site,
+                    digest: Some(digest),
+                    fresh_for: self.definition.fresh_for,
+                };
+                let turn = match (self.definition.undo, &self.keyed) {
+                    (None, None) => core.register_for_turn(view, cx.waker()),
+                    _ => {
+                        core.register(view, cx.waker());
+                        if self.register_key(scope, id, digest.strict) {
+                            self.register_undo(core, id);
+                        }
+                        core.turn(id, cx.waker()) // after that, which may fail the run
+                    }
+                };
                 self.stage = Stage::Waiting {
                     digest,
                     failed: 0,
                     doing: Doing::Nothing,
                 };
-                true
+                Some(turn)
             }
             Err(error) => {
                 core.trouble(Trouble::Fail(Error::fatal(format!(
                     "the input of step `{name}` at {} cannot be journaled: {error}",
                     self.site
                 ))));
-                false
+                None
             }
         }
     }

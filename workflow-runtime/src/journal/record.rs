@@ -9,12 +9,14 @@ use bytes::Bytes;
 
 use super::kinds::{
     AttemptFailed, CancelRequested, Checkpoint, ChildFinished, ChildStarted, Closing,
-    MessagePushed, PatchMarker, RunAborted, RunCancelled, RunCompleted, RunContinued, RunFailed,
-    RunForked, RunRecovered, RunReopened, RunStarted, RunSucceeds, SignalReceived,
+    MessagePushed, Outcome, PatchMarker, RunAborted, RunCancelled, RunCompleted, RunContinued,
+    RunFailed, RunForked, RunRecovered, RunReopened, RunStarted, RunSucceeds, SignalReceived,
     StaleOutcomeDiscarded, StepCompleted, StepIntent, TimerFired, TimerSet, UndoCarried,
 };
 use crate::clock::Timestamp;
-use crate::codec;
+use crate::codec::{self, FieldsReader};
+use crate::digest::{Digest, InputDigest};
+use crate::ids::StepId;
 
 /// The numbers of the record kinds. What a later release will write is reserved here, so
 /// that no number is ever used twice.
@@ -205,7 +207,10 @@ impl Event {
         let (&tag, fields) = body.split_first().ok_or(RecordError::Empty)?;
         match tag {
             tag::RUN_STARTED => read("run started", fields, Self::RunStarted),
-            tag::STEP_COMPLETED => read("step completed", fields, Self::StepCompleted),
+            tag::STEP_COMPLETED => match step_completed(fields) {
+                Some((time, step)) => Ok((time, Self::StepCompleted(step))),
+                None => read("step completed", fields, Self::StepCompleted),
+            },
             tag::ATTEMPT_FAILED => read("attempt failed", fields, Self::AttemptFailed),
             tag::STEP_INTENT => read("step intent", fields, Self::StepIntent),
             tag::TIMER_SET => read("timer set", fields, Self::TimerSet),
@@ -236,6 +241,41 @@ impl Event {
             tag => Err(newer(tag)),
         }
     }
+}
+
+/// Reads the record that journals consist of, and only in the form that is written: all else is left to
+/// bincode, and so is the word on what is wrong.
+fn step_completed(fields: &[u8]) -> Option<(Timestamp, StepCompleted)> {
+    let mut fields = FieldsReader(fields);
+    let time = Timestamp::from_micros(fields.number()?);
+    let payload = |bytes: &[u8]| Bytes::copy_from_slice(bytes);
+    let step = StepCompleted {
+        step: StepId::from_bytes(fields.array()?),
+        name: fields.text()?,
+        scope: fields.text()?,
+        source: fields.text()?,
+        input_digest: InputDigest {
+            strict: Digest::from_bytes(fields.array()?),
+            unordered: match fields.option()? {
+                true => Some(Digest::from_bytes(fields.array()?)),
+                false => None,
+            },
+        },
+        input: match fields.option()? {
+            true => Some(payload(fields.bytes()?)),
+            false => None,
+        },
+        attempts: u32::try_from(fields.number()?).ok()?,
+        called_at: Timestamp::from_micros(fields.number()?),
+        attempt_began_at: Timestamp::from_micros(fields.number()?),
+        outcome: match fields.number()? {
+            0 => Outcome::Ok(payload(fields.bytes()?)),
+            1 => Outcome::Err(payload(fields.bytes()?)),
+            2 => Outcome::Broken(payload(fields.bytes()?)),
+            _ => return None,
+        },
+    };
+    fields.whole((time, step))
 }
 
 fn newer(tag: u8) -> RecordError {
@@ -269,7 +309,7 @@ fn read<T: serde::de::DeserializeOwned>(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::ids::{RunId, StepId};
+    use crate::ids::RunId;
     use crate::journal::CarriedChild;
 
     #[test]

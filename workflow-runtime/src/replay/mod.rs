@@ -8,6 +8,7 @@
 mod fresh;
 mod mismatch;
 mod past;
+mod unmade;
 
 use std::collections::VecDeque;
 use std::panic::Location;

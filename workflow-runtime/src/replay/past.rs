@@ -5,14 +5,15 @@
 
 use std::collections::BTreeMap;
 
-use crate::id_map::{IdMap, IdSet};
+use super::unmade::Unmade;
+use crate::id_map::IdSet;
 use crate::ids::{RunId, StepId};
 
 /// What the journal knows of the way that the code took.
 #[derive(Debug, Default)]
 pub(crate) struct Past {
     /// Calls that the journal knows and that this replay has not made yet.
-    unmade: IdMap<StepId, Unmade>,
+    unmade: Unmade,
     /// Outcomes may be delivered in another order than that of the journal.
     tolerant: bool,
     /// The newest record that was delivered.
@@ -36,15 +37,6 @@ pub(crate) struct Fork {
     pub(crate) until: Option<u64>,
 }
 
-/// A call that the journal knows and that was not made yet.
-#[derive(Debug, Clone, Copy)]
-struct Unmade {
-    /// Its newest record.
-    seq: u64,
-    /// It has an outcome.
-    has_outcome: bool,
-}
-
 /// What a patch comes out as.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Patch {
@@ -64,17 +56,12 @@ impl Past {
 
     /// A record says that a call was made.
     pub(super) fn add(&mut self, call: StepId, seq: u64, has_outcome: bool) {
-        let known = self
-            .unmade
-            .entry(call)
-            .or_insert(Unmade { seq, has_outcome });
-        known.seq = seq;
-        known.has_outcome |= has_outcome;
+        self.unmade.add(call, seq, has_outcome);
     }
 
     /// A call is to be made as if it had never been; in a fork, as its own.
     pub(super) fn forget(&mut self, call: StepId) {
-        self.unmade.remove(&call);
+        self.unmade.forget(call);
         for fork in &mut self.forks {
             fork.shared.remove(&call);
         }
@@ -82,14 +69,12 @@ impl Past {
 
     /// The outcome of a call no longer counts; that it was made does.
     pub(super) fn void_outcome(&mut self, call: StepId) {
-        if let Some(known) = self.unmade.get_mut(&call) {
-            known.has_outcome = false;
-        }
+        self.unmade.void(call);
     }
 
     /// All records until now were copied from another run; of its calls only `shared` are known.
     pub(super) fn fork(&mut self, origin: RunId, shared: IdSet<StepId>, until: Option<u64>) {
-        self.unmade.retain(|call, _| shared.contains(call));
+        self.unmade.retain(&shared);
         self.forks.push(Fork {
             origin,
             shared,
@@ -117,7 +102,7 @@ impl Past {
 
     /// The workflow begins anew: no call of an earlier pass is made again.
     pub(crate) fn begin_anew(&mut self) {
-        self.unmade = IdMap::default();
+        self.unmade = Unmade::default();
         self.pushed = IdSet::default();
         self.forks.clear();
     }
@@ -155,8 +140,7 @@ impl Past {
 
     /// The code makes a call. Says whether the journal has an outcome for it.
     pub(crate) fn make(&mut self, call: StepId) -> bool {
-        let known = self.unmade.remove(&call);
-        known.is_some_and(|known| known.has_outcome)
+        self.unmade.remove(call)
     }
 
     /// A record was delivered, or passed over because nobody wants it.
@@ -168,7 +152,7 @@ impl Past {
     pub(crate) fn pass_all(&mut self) {
         self.pass(u64::MAX);
         if !self.tolerant && !self.unmade.is_empty() {
-            self.unmade = IdMap::default();
+            self.unmade = Unmade::default();
         }
     }
 
@@ -183,8 +167,8 @@ impl Past {
         if let Some(taken) = self.patches.get(name) {
             return if *taken { Patch::Taken } else { Patch::Untaken };
         }
-        let mut unmade = self.unmade.values();
-        let goes_on = unmade.any(|call| self.tolerant || Some(call.seq) > self.passed);
+        let newest = self.unmade.newest();
+        let goes_on = newest.is_some_and(|newest| self.tolerant || Some(newest) > self.passed);
         self.patches.insert(name.into(), !goes_on);
         if goes_on { Patch::Untaken } else { Patch::New }
     }
