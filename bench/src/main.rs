@@ -7,8 +7,11 @@
 //! Environment: `BENCH_DIR` (where the files go; default: a temporary directory beside the build),
 //! `BENCH_REPEATS` (default 5).
 
+mod endless;
+mod duplicates;
 mod engine;
 mod floor;
+mod guard;
 mod inside;
 mod keys;
 mod leaving;
@@ -54,7 +57,10 @@ fn main() -> ExitCode {
             return met(leaving::sleepers(scratch, runs));
         }
         ["timers"] => return met(leaving::timers(scratch, 10_000)),
+        ["duplicates"] => return met(duplicates::duplicates(scratch, repeats())),
         ["signals"] => return met(inside::signals(scratch, repeats())),
+        ["endless"] => return met(endless::resumes(scratch, repeats())),
+        ["guard"] => return met(guard::guard(scratch, repeats())),
         ["fan-out"] => {
             let linear = inside::fan_out_time(scratch, repeats());
             let small = in_child("fan-out-memory", "bytes_per_step", Some(4_096.0));
@@ -81,12 +87,16 @@ fn main() -> ExitCode {
         ["child", "reload-asleep", runs, path] => {
             leaving::reload(Path::new(path), runs.parse().expect("a number"));
         }
+        ["child", "fill-endless", passes, path] => {
+            endless::fill(Path::new(path), passes.parse().expect("a number"));
+        }
+        ["child", "resume-endless", path] => endless::look(Path::new(path)),
         ["child", "fan-out-memory"] => inside::fan_out_memory(scratch, 10_000),
         ["child", "open-empty"] => println!("{}", engine::open_empty(scratch)),
         _ => {
             eprintln!(
                 "usage: bench floor | throughput | replay | waiting-memory | open-empty | sustained | sleepers [N] | \
-                 sleepers-store | timers | signals | fan-out | shared-lookups | steps N"
+                 sleepers-store | timers | duplicates | signals | endless | guard | fan-out | shared-lookups | steps N"
             );
             return ExitCode::FAILURE;
         }

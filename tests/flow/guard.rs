@@ -190,18 +190,19 @@ async fn who_will_not_wait_is_told_since_when_the_key_is_in_flight() {
 #[tokio::test]
 async fn a_panic_and_a_drop_free_the_key_and_a_waiting_caller_takes_over() {
     let engine = engine().await;
-    let begun = Arc::new(Notify::new());
+    let (begun, go) = (Arc::new(Notify::new()), Arc::new(Notify::new()));
     for panics in [true, false] {
         let first = tokio::spawn({
-            let (engine, begun) = (engine.clone(), begun.clone());
+            let (engine, begun, go) = (engine.clone(), begun.clone(), go.clone());
             async move {
                 let work = async || {
                     begun.notify_one();
-                    tokio::time::sleep(Duration::from_millis(30)).await;
+                    go.notified().await;
                     assert!(!panics, "on purpose");
                     std::future::pending::<Result<u8, Error>>().await
                 };
-                engine.once(u8::from(panics)).run(work).await
+                let hour = Duration::from_secs(3600); // the key is freed, not taken over
+                engine.once(u8::from(panics)).lease(hour).run(work).await
             }
         });
         begun.notified().await;
@@ -211,10 +212,13 @@ async fn a_panic_and_a_drop_free_the_key_and_a_waiting_caller_takes_over() {
         let second = tokio::spawn(second);
         tokio::time::sleep(Duration::from_millis(10)).await;
         assert!(!second.is_finished());
-        if !panics {
-            first.abort();
+        match panics {
+            true => go.notify_one(),
+            false => first.abort(),
         }
-        assert_eq!(second.await.expect("no panic").expect("took over"), 2);
+        let second = tokio::time::timeout(Duration::from_secs(120), second).await;
+        let second = second.expect("in time").expect("no panic");
+        assert_eq!(second.expect("took over"), 2);
         assert!(first.await.is_err());
     }
 }
@@ -222,9 +226,9 @@ async fn a_panic_and_a_drop_free_the_key_and_a_waiting_caller_takes_over() {
 #[tokio::test]
 async fn work_that_is_longer_than_its_lease_keeps_the_key_while_it_is_polled() {
     let engine = engine().await;
-    let once = || engine.once("k").lease(Duration::from_millis(300));
+    let once = || engine.once("k").lease(Duration::from_secs(2));
     let slow = once().run(|| async {
-        tokio::time::sleep(Duration::from_millis(1_200)).await;
+        tokio::time::sleep(Duration::from_secs(5)).await;
         Ok::<_, Error>(1)
     });
     let slow = tokio::spawn(slow);
@@ -248,7 +252,7 @@ async fn an_owner_that_blocked_past_its_lease_gets_the_outcome_of_its_successor(
         async move {
             let work = async || {
                 begun.notify_one();
-                std::thread::sleep(Duration::from_millis(900)); // no sign of life meanwhile
+                std::thread::sleep(Duration::from_secs(4)); // no sign of life meanwhile
                 Ok::<_, Error>("late")
             };
             let once = engine.once("k").lease(Duration::from_millis(100));
@@ -355,6 +359,29 @@ async fn keys_are_usable_without_an_engine_at_hand() {
         .await
         .expect("is the same key");
     assert_eq!(work.times(), 1);
+}
+
+#[tokio::test]
+async fn a_value_that_is_too_large_for_the_store_is_not_done_again_either() {
+    let engine = Engine::builder()
+        .payload_limit(usize::MAX)
+        .open_in_memory()
+        .await;
+    let engine = engine.expect("opens");
+    let times = AtomicU32::new(0);
+    for _ in 0..2 {
+        let large = engine.once("k").run(async || {
+            times.fetch_add(1, Ordering::SeqCst);
+            Ok::<_, Error>("x".repeat(16 * 1024 * 1024))
+        });
+        let refused = large.await.map(|text| text.len());
+        assert!(matches!(refused, Err(OnceError::NoValue(_))), "{refused:?}");
+    }
+    assert_eq!(times.load(Ordering::SeqCst), 1);
+    let fits = engine
+        .once("j")
+        .run(async || Ok::<_, Error>("x".repeat(16 * 1024 * 1024 - 100)));
+    assert!(fits.await.is_ok());
 }
 
 struct Backwards;

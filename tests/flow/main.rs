@@ -1,8 +1,10 @@
 //! What workflows do from their start to their end: steps and their options, races, retries, timers, signals,
 //! children, undoing, sleep; what starts them (schedules, queues) and deletes them; changed code; misuse.
 
+mod already_done;
 mod asked_again;
 mod at_most_once;
+mod auditing;
 mod basics;
 mod buffered;
 mod cancelling;
@@ -11,8 +13,10 @@ mod checkpoints;
 mod children;
 mod closing;
 mod concurrency;
+mod continuing;
 mod crash_everywhere;
 mod divergence;
+mod drawing;
 mod durable;
 mod engine;
 mod family;
@@ -21,6 +25,7 @@ mod freshness;
 mod guard;
 mod guard_keys;
 mod hooks;
+mod idempotency;
 mod identity;
 mod inputs;
 mod intent;
@@ -42,6 +47,7 @@ mod reading;
 mod resumed;
 mod retention;
 mod retrying;
+mod retrying_children;
 mod schedules;
 mod shared_steps;
 mod signals;
@@ -51,6 +57,7 @@ mod stopping;
 mod talking_programs;
 mod timers;
 mod tolerant;
+mod undo_passes;
 mod undoing;
 mod unfit;
 mod unpolled;

@@ -5,8 +5,8 @@ use std::time::Duration;
 use workflow_runtime::journal::Event;
 use workflow_runtime::testing::TestEngine;
 use workflow_runtime::{
-    Engine, Result, RunId, StepId, checkpoint, get_step_metadata, random, scope, sleep, step, uuid,
-    workflow,
+    Engine, Result, RunId, StepId, checkpoint, continue_as_new, get_step_metadata, random, scope,
+    sleep, step, uuid, workflow,
 };
 
 #[step(name = "pay")]
@@ -224,4 +224,31 @@ fn ids_survive_their_text_form_and_nothing_else_is_one() {
         assert!(text.to_uppercase().parse::<StepId>().is_err());
         assert!(text[..text.len() - 1].parse::<StepId>().is_err());
     }
+}
+
+#[workflow(name = "golden line")]
+async fn golden_line(more: bool) -> Result<()> {
+    match more {
+        true => continue_as_new(golden_line(false)).await,
+        false => Ok(()),
+    }
+}
+
+#[tokio::test]
+async fn the_id_of_a_run_that_continues_another_never_changes() {
+    let engine = Engine::builder()
+        .namespace("tenant-1")
+        .register::<golden_line>()
+        .open_in_memory()
+        .await
+        .expect("opens");
+    let start = engine.start(golden_line(true)).key("line");
+    let run = start.await.expect("starts");
+    run.result().await.expect("ends well");
+    let line = engine.lineage(run.id()).await.expect("reads");
+    let first = run.id();
+    let fields: [&[u8]; 3] = [&1u16.to_le_bytes(), first.as_bytes(), &1u64.to_le_bytes()];
+    let derived = hash("workflow-runtime 2026-11 continued run id", &fields);
+    assert_eq!(line.newest, RunId::from_bytes(derived));
+    assert_eq!(line.newest.to_string(), "run_0sx8s7vh5abtrrg23923fnv2hv");
 }

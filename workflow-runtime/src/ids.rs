@@ -177,6 +177,15 @@ impl RunId {
         hash.field(call.as_bytes());
         Self(hash.finish())
     }
+
+    /// Derives the id of a run that continues others, from the first of them and how many came before it.
+    pub(crate) fn of_line(first: Self, ordinal: u64) -> Self {
+        let mut hash = Derivation::new(&LINE_CONTEXT);
+        hash.field(&DERIVATION_VERSION.to_le_bytes());
+        hash.field(first.as_bytes());
+        hash.field(&ordinal.to_le_bytes());
+        Self(hash.finish())
+    }
 }
 
 /// What tells calls of one name in one scope apart.
@@ -285,12 +294,25 @@ static SHARED_CONTEXT: LazyLock<blake3::Hasher> =
     LazyLock::new(|| blake3::Hasher::new_derive_key("workflow-runtime 2026-11 shared step id"));
 static CHILD_CONTEXT: LazyLock<blake3::Hasher> =
     LazyLock::new(|| blake3::Hasher::new_derive_key("workflow-runtime 2026-11 child run id"));
+static LINE_CONTEXT: LazyLock<blake3::Hasher> =
+    LazyLock::new(|| blake3::Hasher::new_derive_key("workflow-runtime 2026-11 continued run id"));
 static EFFECT_CONTEXT: LazyLock<blake3::Hasher> =
     LazyLock::new(|| blake3::Hasher::new_derive_key("workflow-runtime 2026-11 effect id"));
 static SEEDED_CONTEXT: LazyLock<blake3::Hasher> =
     LazyLock::new(|| blake3::Hasher::new_derive_key("workflow-runtime 2026-11 seeded run id"));
 static RANDOM_CONTEXT: LazyLock<blake3::Hasher> =
     LazyLock::new(|| blake3::Hasher::new_derive_key("workflow-runtime 2026-11 random stream"));
+
+static SECRET_CONTEXT: LazyLock<blake3::Hasher> =
+    LazyLock::new(|| blake3::Hasher::new_derive_key("workflow-runtime 2026-11 secret key"));
+
+/// What is kept of a secret key instead of its text: 128 bits that are derived from it, as ids are shown.
+pub(crate) fn secret_text(key: &str) -> String {
+    let mut hash = Derivation::new(&SECRET_CONTEXT);
+    hash.field(key.as_bytes());
+    let text = encode_base32(hash.finish());
+    text.iter().map(|byte| char::from(*byte)).collect()
+}
 
 /// Returns the random stream of one scope of one run, to be read at any position.
 pub(crate) fn random_stream(run: RunId, scope: &[u8]) -> blake3::OutputReader {

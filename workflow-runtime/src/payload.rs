@@ -142,6 +142,23 @@ impl Payloads {
         Ok(out.bytes)
     }
 
+    /// Encodes a value that was serialized before an engine was at hand.
+    pub(crate) fn encode_plain(&self, plain: &[u8]) -> Result<Bytes, PayloadError> {
+        if plain.len() > self.limit {
+            return Err(PayloadError::TooLarge { limit: self.limit });
+        }
+        self.code(plain.to_vec())
+    }
+
+    /// Serializes a value without any engine's codec.
+    pub(crate) fn plain_of<T: Serialize + ?Sized>(value: &T) -> Result<Vec<u8>, PayloadError> {
+        let any = Self {
+            limit: usize::MAX,
+            codec: None,
+        };
+        any.serialized(value)
+    }
+
     fn code(&self, plain: Vec<u8>) -> Result<Bytes, PayloadError> {
         let Some(codec) = &self.codec else {
             return Ok(plain.into());
@@ -204,6 +221,14 @@ impl Payloads {
     /// The same limit without the codec hook, for what is coded elsewhere.
     pub(crate) fn without_codec(&self) -> Self {
         Self::new(self.limit, None)
+    }
+
+    /// The same with a limit that is no larger than this, less a few bytes for what stands around a payload.
+    pub(crate) fn at_most(&self, limit: usize) -> Self {
+        Self {
+            limit: self.limit.min(limit.saturating_sub(16)),
+            codec: self.codec.clone(),
+        }
     }
 
     /// Has the codec hook transform bytes that are no payload of this; `None` if there is no hook.

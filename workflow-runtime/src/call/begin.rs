@@ -11,6 +11,7 @@ use super::Announced;
 use super::attempt::Attempt;
 use super::running::{Counted, Running};
 use super::step::{Made, StepCall};
+use crate::audit::called;
 use crate::context::{StepContext, StepMetadata};
 use crate::engine::core::{Clearance, RunCore, Trouble};
 use crate::engine::obstacle::Obstacle;
@@ -116,6 +117,7 @@ impl<'step, R> StepCall<'step, R> {
             return None;
         }
         let counted = Counted(core.clone(), id);
+        called::remember(self.definition, &core.identity().workflow_name);
         let context = self.context(core, made);
         let attempt = Attempt {
             context: context.clone(),

@@ -3,7 +3,7 @@
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 
 use super::attempt::Attempt;
 use super::running::BodyFuture;
@@ -87,6 +87,7 @@ impl<R> Future for Direct<'_, R> {
         }
         let (future, context) = this.future.as_mut().expect("it was made above");
         let _entered = enter(Ambient::Step(context.clone()));
-        future.as_mut().poll(cx)
+        let value = ready!(future.as_mut().poll(cx));
+        Poll::Ready(this.call.returns.as_delivered(value))
     }
 }

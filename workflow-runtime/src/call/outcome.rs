@@ -27,7 +27,11 @@ const PANIC_MESSAGE_LIMIT: usize = 4096;
 /// How an attempt ended.
 pub(super) enum AttemptEnd<R> {
     /// The body returned.
-    Value(R),
+    Value {
+        value: R,
+        /// It said on its way that its work had been done already.
+        already_done: bool,
+    },
     /// The body panicked.
     Panicked { message: String, misuse: bool },
     /// The attempt was past its deadline.
@@ -121,10 +125,22 @@ pub(super) fn settle<R>(
 ) -> Settled<R> {
     let payloads = &services.payloads;
     let (retry, outcome) = match end {
-        AttemptEnd::Value(value) => match returns.failure(&value) {
-            None => return finish(returns, name, payloads, returns.encode(payloads, &value)),
-            Some(retry) => (retry, returns.encode(payloads, &value)),
-        },
+        AttemptEnd::Value {
+            value,
+            already_done,
+        } => {
+            if let Some(outcome) = returns.already_done(payloads, &value) {
+                return finish(returns, name, payloads, outcome);
+            }
+            let outcome = returns.encode(payloads, &value);
+            match returns.failure(&value) {
+                Some(retry) => (retry, outcome),
+                None => {
+                    let outcome = outcome.map(|outcome| success(outcome, already_done));
+                    return finish(returns, name, payloads, outcome);
+                }
+            }
+        }
         AttemptEnd::Panicked { message, misuse } => {
             let retry = if misuse { Retry::Fatal } else { Retry::Policy };
             let error = Error::new(format!("step `{name}` panicked: {message}"));
@@ -158,6 +174,14 @@ pub(super) fn settle<R>(
             Settled::Retry { event, at }
         }
         (_, outcome) => finish(returns, name, payloads, outcome),
+    }
+}
+
+/// The outcome of a body that succeeded, with what it said on its way.
+fn success(outcome: Outcome, already_done: bool) -> Outcome {
+    match outcome {
+        Outcome::Ok(payload) if already_done => Outcome::AlreadyDone(payload),
+        outcome => outcome,
     }
 }
 

@@ -96,7 +96,10 @@ impl<R> Running<'_, R> {
         }));
         let end = match polled {
             Ok(Poll::Ready(_)) | Err(_) if self.timed_out => AttemptEnd::TimedOut,
-            Ok(Poll::Ready(value)) => AttemptEnd::Value(value),
+            Ok(Poll::Ready(value)) => AttemptEnd::Value {
+                value,
+                already_done: self.context.already_done.load(Ordering::Acquire),
+            },
             Err(panic) => AttemptEnd::Panicked {
                 message: panic_message(panic.as_ref()),
                 misuse: self.context.misused.load(Ordering::Acquire),

@@ -31,6 +31,7 @@ use crate::engine::obstacle::Obstacle;
 use crate::engine::resources::{MissingResource, Resources};
 use crate::engine::signal::CallWaker;
 use crate::engine::timers::Deadline;
+use crate::engine::undo_steps::UndoWay;
 use crate::error::Error;
 use crate::ids::{CallKind, StepId};
 use crate::journal::{Companion, Draft, Outcome};
@@ -285,12 +286,12 @@ impl<'step, R> StepCall<'step, R> {
 
     /// From now on it may have begun: if the run does not complete, it is undone.
     fn register_undo(&self, core: &RunCore, id: StepId) {
-        let StepDefinition { name, args, .. } = *self.definition;
-        let Some(undo) = self.definition.undo else {
+        let name = self.definition.name;
+        let Some(way) = UndoWay::of(self.definition) else {
             return;
         };
         match self.body.encode_input(&core.services.payloads, usize::MAX) {
-            Some(input) => core.register_undo(id, name, undo, args, input),
+            Some(input) => core.register_undo(id, self.definition, way, input),
             // Better not done than done and not to be undone.
             None => core.trouble(Trouble::Fail(Error::fatal(format!(
                 "the input of step `{name}` at {} cannot be kept for its `undo`: it is larger than the \
@@ -441,7 +442,7 @@ impl<'step, R> StepCall<'step, R> {
                 mut decoded,
             } => {
                 let companion = self.settle_key(made, &mut outcome, &mut decoded);
-                let (ok, attempt) = (matches!(outcome, Outcome::Ok(_)), made.attempt);
+                let (ok, attempt) = (outcome.is_success(), made.attempt);
                 if matches!(outcome, Outcome::Interrupted(_)) {
                     tracing::warn!(%run, %step, name, attempt, "step interrupted");
                 } else {

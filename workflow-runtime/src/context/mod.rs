@@ -9,7 +9,7 @@ mod scope;
 
 use std::cell::RefCell;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::SystemTime;
 
 use crate::engine::core::RunCore;
@@ -40,6 +40,8 @@ pub(crate) struct StepContext {
     pub(crate) blocking: AtomicUsize,
     /// The body used the library in a way that no retry can mend.
     pub(crate) misused: AtomicBool,
+    /// The body found its work done already.
+    pub(crate) already_done: AtomicBool,
 }
 
 impl StepContext {
@@ -54,6 +56,7 @@ impl StepContext {
             run,
             blocking: AtomicUsize::new(0),
             misused: AtomicBool::new(false),
+            already_done: AtomicBool::new(false),
         })
     }
 }
@@ -163,6 +166,15 @@ pub fn try_get_step_metadata() -> Option<StepMetadata> {
         Ambient::Step(step) => Some(step.metadata.clone()),
         Ambient::Outside | Ambient::Workflow(_) => None,
     })
+}
+
+/// Notes that the running step found its work done already; nothing happens outside a step.
+pub(crate) fn note_already_done() {
+    with_current(|ambient| {
+        if let Ambient::Step(step) = ambient {
+            step.already_done.store(true, Ordering::Release);
+        }
+    });
 }
 
 /// Returns what the running workflow knows about itself.

@@ -7,6 +7,8 @@ use std::time::Duration;
 
 use tokio::sync::{Notify, Semaphore};
 
+use super::keyed::DEFAULT_KEY_TTL;
+use super::known_keys::KnownKeys;
 use super::pause::{self, Pauses};
 use super::plan::Plan;
 use super::recovery::Recovery;
@@ -15,12 +17,13 @@ use super::resources::Resources;
 use super::retention::{Retention, Retentions};
 use super::sleepers::{self, Sleepers};
 use super::timers::Timers;
+use super::undo_steps::UndoSteps;
 use super::warnings::Warnings;
 use super::{
-    Config, Engine, EngineError, Owner, Queue, Services, Shared, keys, queues, retention,
-    schedules, task,
+    Config, Engine, EngineError, OnFailure, Owner, Queue, Services, Shared, duplicates, keys,
+    queues, retention, schedules, successors, task,
 };
-use crate::call::Workflow;
+use crate::call::{Step, Workflow};
 use crate::clock::Clock;
 use crate::idempotency::{Book, StepKeys};
 use crate::ids::RunIds;
@@ -39,6 +42,10 @@ const DEFAULT_BACKOFF: (Duration, Duration) = (Duration::from_millis(200), Durat
 /// Inputs of steps up to this size are kept in the journal, to be shown in reports.
 const DEFAULT_KEPT_INPUT: usize = 16 * 1024;
 
+/// The most that a payload may be allowed to take. A record has up to three of them (what a step was given and gave, the
+/// end of a run twice, a state beside carried signals), and a store takes 64 MiB in one write.
+const MAX_PAYLOAD_LIMIT: usize = 16 * 1024 * 1024;
+
 /// Runs that may be active at once. Runs that only sleep do not count.
 const DEFAULT_MAX_ACTIVE: usize = 4096;
 
@@ -54,6 +61,7 @@ const CLAIMS_AT_ONCE: usize = 64;
 /// Configures an engine; see [`Engine::builder`].
 pub struct EngineBuilder {
     registry: Registry,
+    undo_steps: UndoSteps,
     problems: Vec<String>,
     resources: Resources,
     namespace: Arc<str>,
@@ -72,6 +80,7 @@ impl Default for EngineBuilder {
     fn default() -> Self {
         Self {
             registry: Registry::default(),
+            undo_steps: UndoSteps::default(),
             problems: Vec::new(),
             resources: Resources::default(),
             namespace: DEFAULT_NAMESPACE.into(),
@@ -86,6 +95,8 @@ impl Default for EngineBuilder {
                 durability: Durability::Synced,
                 cancel_grace: Duration::from_secs(10),
                 evict_after: Some(EVICT_AFTER),
+                key_ttl: DEFAULT_KEY_TTL,
+                on_failure: OnFailure::Keep,
             },
             clock: Clock::default(),
             run_ids: RunIds::default(),
@@ -100,6 +111,18 @@ impl EngineBuilder {
     #[must_use]
     pub fn register<W: Workflow>(mut self) -> Self {
         self.problems.extend(self.registry.add::<W>().err());
+        self
+    }
+
+    /// Registers a step with an `undo`, so that runs find it by name when they have to undo what they did
+    /// before a checkpoint.
+    ///
+    /// Rarely needed: a step that was called since the engine was opened is known, and others are found by replaying
+    /// the pass that called them. It is the way out where the code of that pass is gone, or where two steps have
+    /// one name.
+    #[must_use]
+    pub fn register_step<S: Step>(mut self) -> Self {
+        self.problems.extend(self.undo_steps.register::<S>().err());
         self
     }
 
@@ -177,9 +200,15 @@ impl EngineBuilder {
         self
     }
 
-    /// Sets the largest input, output or error in bytes; 2 MiB otherwise.
+    /// Sets the largest input, output or error in bytes; 2 MiB otherwise, 16 MiB at most.
     #[must_use]
     pub fn payload_limit(mut self, bytes: usize) -> Self {
+        if bytes > MAX_PAYLOAD_LIMIT {
+            self.problems.push(format!(
+                "a payload_limit of {bytes} bytes is too large: a record holds several payloads and has to fit into one \
+                 write, so {MAX_PAYLOAD_LIMIT} are allowed; keep large data elsewhere and journal its name"
+            ));
+        }
         self.payload_limit = bytes;
         self
     }
@@ -246,6 +275,22 @@ impl EngineBuilder {
         self
     }
 
+    /// Sets how long the key of a run names it after the run has *ended*, where neither the start nor the workflow
+    /// says so; 24 hours otherwise. What was promised to runs that were started before stays.
+    #[must_use]
+    pub fn key_ttl(mut self, time: Duration) -> Self {
+        self.config.key_ttl = time;
+        self
+    }
+
+    /// Sets what becomes of the key of a run that fails, is cancelled or aborts, where neither the start nor the
+    /// workflow says so; it is kept otherwise. What was promised to runs that were started before stays.
+    #[must_use]
+    pub fn on_failure(mut self, policy: OnFailure) -> Self {
+        self.config.on_failure = policy;
+        self
+    }
+
     /// Opens an engine on an embedded database in a directory, which is made if it is not there,
     /// and resumes every unfinished run.
     ///
@@ -300,6 +345,7 @@ impl EngineBuilder {
             run_ids: self.run_ids,
             active: Arc::new(Semaphore::new(self.max_active.min(Semaphore::MAX_PERMITS))),
             registry: self.registry,
+            undo_steps: self.undo_steps,
             pauses: Pauses::default(),
             namespace: self.namespace,
             step_keys: StepKeys::new(keys.clone()),
@@ -307,8 +353,6 @@ impl EngineBuilder {
             engine: OnceLock::new(),
         });
         let shared = Arc::new(Shared {
-            store,
-            services,
             runs: Mutex::default(),
             closing: AtomicBool::new(false),
             left: Notify::new(),
@@ -316,9 +360,13 @@ impl EngineBuilder {
             sleepers: Sleepers::default(),
             claiming: Semaphore::new(CLAIMS_AT_ONCE),
             marks: Arc::default(),
+            known_keys: KnownKeys::new(store.is_exclusive(), services.clock.clone()),
+            duplicates: Arc::new(duplicates::Recorder::new(services.clock.clone())),
             retentions: self.retentions,
             keys,
             plan: Plan::default(),
+            store,
+            services,
         });
         let _ = shared.services.engine.set(Arc::downgrade(&shared));
         pause::read(&shared).await?;
@@ -327,6 +375,8 @@ impl EngineBuilder {
         sleepers::start(&shared);
         schedules::serve(&shared);
         queues::serve(&shared);
+        successors::serve(&shared);
+        duplicates::serve(&shared);
         retention::serve(&shared);
         keys::serve(&shared);
         Ok(Engine {

@@ -22,6 +22,7 @@ use bytes::Bytes;
 use self::outside::Outside;
 use super::Services;
 use super::obstacle::Obstacle;
+use super::prepared::EncodedCall;
 use super::signal::{CallWaker, RunSignal, wake_by_engine};
 use crate::clock::Timestamp;
 use crate::context::WorkflowMetadata;
@@ -110,6 +111,8 @@ pub(crate) enum Trouble {
     Abort(RunAborted),
     /// The workflow begins anew with these arguments.
     Checkpoint(Bytes),
+    /// The workflow goes on as a new run.
+    Continue(EncodedCall),
 }
 
 struct Waiting {

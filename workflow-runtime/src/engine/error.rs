@@ -127,6 +127,19 @@ pub enum EngineError {
         /// How it stands.
         how: &'static str,
     },
+    /// The run failed because a child did, and that child cannot be tried again.
+    #[error(
+        "{run} cannot be retried and was left as it is: its child {child} failed, and cannot be tried again with it: \
+         {problem}; start it anew, or `engine.fork({run})` before that child"
+    )]
+    ChildNotRetried {
+        /// The run.
+        run: RunId,
+        /// The child.
+        child: RunId,
+        /// Why not.
+        problem: String,
+    },
     /// The code does not fit what the run did before.
     #[error(
         "{run} cannot be retried with this code and was left as it is (after a fix, retry it instead of resuming it): {report}"

@@ -5,23 +5,30 @@
 //! share, `writer` appends to the journal; `letters` sends to runs, `handle` waits for the end, `retry`
 //! takes a failed run up again, `fork` makes another run of its beginning, `terminate` ends one, `pause` holds
 //! them, `sleepers` are those that left memory, `poison` watches those that kill their process,
-//! `inspect` and `published` read. Around them: `registry`, `resources`, `recovery`, `timers`, `signal`,
+//! `inspect` and `published` read. A start with a key goes through `known_keys`, `keyed` and `generations`; one that
+//! replaces a run through `successors`; `duplicates` has what was asked for again. Around them: `registry`, `resources`, `recovery`, `timers`, `signal`,
 //! `warnings`, `shutdown`. Beside the runs, as tasks of `plan` that keep `notes`: `schedules`, `queues`,
 //! `retention` (with the `generations` of keys).
 
+mod audit;
 mod begun;
 mod builder;
 pub(crate) mod core;
 mod driver;
+pub(crate) mod duplicates;
 mod error;
 mod fork;
 mod generations;
 mod handle;
 mod inspect;
+mod keyed;
 mod keys;
+mod known_keys;
 pub(crate) mod letters;
+mod lines;
 pub(crate) mod notes;
 pub(crate) mod obstacle;
+mod owed;
 mod pause;
 mod plan;
 mod poison;
@@ -34,20 +41,24 @@ mod registry;
 pub(crate) mod resources;
 mod retention;
 mod retry;
+mod retry_children;
 mod schedules;
 mod shutdown;
 pub(crate) mod signal;
 mod sleepers;
 mod start;
+mod successors;
 mod taking;
 mod task;
 mod terminate;
 pub(crate) mod timers;
 pub(crate) mod tokens;
+pub(crate) mod undo_steps;
 mod waking;
 mod warnings;
 mod writer;
 
+use std::panic::Location;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::time::Duration;
@@ -56,6 +67,7 @@ use tokio::sync::{Notify, Semaphore};
 use tokio::task::AbortHandle;
 
 use self::core::{Phase, RunCore};
+use self::letters::Body;
 use self::progress::{Progress, Tracker};
 use crate::call::{Workflow, WorkflowCall};
 use crate::clock::{Clock, Timestamp};
@@ -67,11 +79,14 @@ use crate::payload::Payloads;
 use crate::store::{Durability, Store};
 
 pub use builder::EngineBuilder;
+pub use duplicates::{Duplicate, DuplicateBody, DuplicateKind, Duplicates};
 pub use error::{EngineError, RunError};
 pub use fork::{Fork, ForkPoint};
 pub use handle::{RunHandle, RunStatus};
 pub use inspect::{ParseCursorError, RunCursor, Runs, RunsPage, Verification};
+pub use keyed::{OnConflict, OnFailure};
 pub use letters::{Cancel, SendSignal, Sent};
+pub use lines::Lineage;
 pub use pause::Paused;
 pub use published::Watch;
 pub use queues::{Debounce, Debounced, Queue, QueueDescription, QueueHandle};
@@ -147,6 +162,10 @@ pub(crate) struct Shared {
     plan: plan::Plan,
     /// Runs that were driven when the process died.
     marks: Arc<poison::Marks>,
+    /// What is known of keys without asking the store.
+    known_keys: known_keys::KnownKeys,
+    /// What was asked for again and not done again.
+    duplicates: Arc<duplicates::Recorder>,
 }
 
 /// What calls and drivers need while a run goes on.
@@ -162,6 +181,7 @@ pub(crate) struct Services {
     /// The right to be active, for a limited number of runs at a time.
     pub(crate) active: Arc<Semaphore>,
     pub(crate) registry: registry::Registry,
+    pub(crate) undo_steps: undo_steps::UndoSteps,
     /// Workflows whose steps do not begin.
     pub(crate) pauses: pause::Pauses,
     pub(crate) namespace: Arc<str>,
@@ -195,6 +215,10 @@ pub(crate) struct Config {
     pub(crate) cancel_grace: Duration,
     /// How long a run only waits before it leaves memory; `None`: it never does.
     pub(crate) evict_after: Option<Duration>,
+    /// How long a key names its run after the run has ended.
+    pub(crate) key_ttl: Duration,
+    /// Whether the key of a run that did not complete is kept.
+    pub(crate) on_failure: OnFailure,
 }
 
 /// A run that this engine has in memory.
@@ -399,11 +423,13 @@ impl Engine {
     ///
     /// The returned value is awaited, with or without a key: `engine.start(call).key(k).await`.
     /// When it resolves, the start is durable.
+    #[track_caller]
     pub fn start<W: Workflow>(&self, call: WorkflowCall<W>) -> Start<W> {
-        Start::new(self.shared().clone(), call)
+        Start::new(self.shared().clone(), call, Location::caller())
     }
 
-    /// Takes a parked run up again, after what stopped it was mended.
+    /// Takes a parked run up again, after what stopped it was mended. If it went on as a new run, that is the
+    /// newest of its line, as for everything that is done to a run by its id.
     ///
     /// Replay begins anew, so nothing is run twice. A run that is not parked is left alone.
     ///
@@ -425,14 +451,16 @@ impl Engine {
     ///
     /// Awaiting it fails if there is no such run, it has ended, the value cannot be encoded, or a wait
     /// in memory asks for another type.
+    #[track_caller]
     pub fn signal<T: serde::Serialize + ?Sized>(
         &self,
         run: RunId,
         name: &str,
         value: &T,
     ) -> SendSignal {
-        let payload = self.shared().services.payloads.encode(value);
-        SendSignal::new(Ok(self.shared().clone()), run, name, payload)
+        let body = Body::of(&self.shared().services.payloads, value);
+        let shared = Ok(self.shared().clone());
+        SendSignal::new(shared, run, name, body, Location::caller())
     }
 
     /// Sends a value to whichever run holds a token; see [`hook`](crate::hook).
@@ -444,9 +472,10 @@ impl Engine {
     ///
     /// Awaiting it fails with [`EngineError::NoHook`] if no run holds the token: it was not taken yet, or
     /// its run has closed it or ended. Otherwise as [`Engine::signal`].
+    #[track_caller]
     pub fn signal_token<T: serde::Serialize + ?Sized>(&self, token: &str, value: &T) -> SendSignal {
-        let payload = self.shared().services.payloads.encode(value);
-        SendSignal::to_token(self.shared().clone(), token, payload)
+        let body = Body::of(&self.shared().services.payloads, value);
+        SendSignal::to_token(self.shared().clone(), token, body, Location::caller())
     }
 
     /// Asks for a run to be cancelled: it stops where it waits, and so do its children, and ends as
@@ -481,7 +510,8 @@ impl Engine {
         handle::open(self.shared(), run).await
     }
 
-    /// Returns how a run stands, without knowing its workflow's type.
+    /// Returns how a run stands, without knowing its workflow's type. Of one that went on as a new run that is
+    /// [`RunStatus::Continued`]; [`Engine::lineage`] leads to the newest.
     ///
     /// # Errors
     ///

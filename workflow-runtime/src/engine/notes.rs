@@ -39,8 +39,10 @@ pub(super) enum Space {
     QueueSlot = 0x54,
     /// Debounced starts: namespace, queue, workflow, key.
     QueuePending = 0x55,
-    /// Tombstones of keys: namespace, id of the key's first run.
+    /// Generations of keys: namespace, id of the key's first run.
     Generation = 0x60,
+    /// Runs that wait for the one that they replace: namespace, run. See `successors`.
+    Successor = 0x61,
     /// Generations of the keys that steps share: namespace, key. They stay for ever.
     StepGeneration = 0x68,
     /// Outcomes under guarded keys: namespace, key. See `idempotency`.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use super::{EngineError, Owner, poison};
+use super::{EngineError, Owner, duplicates, poison};
 use crate::store::BoxFuture;
 
 /// How long bodies in flight may take to finish, unless told otherwise.
@@ -54,6 +54,9 @@ impl Shutdown {
         let _ = tokio::time::timeout(self.grace, all_left).await;
         shared.stop_all("the engine was shut down");
         poison::forgive_all(shared).await?;
+        if let Err(error) = duplicates::flush(shared).await {
+            tracing::warn!(%error, "the newest duplicates are not on record");
+        }
         shared.store.close().await?;
         Ok(())
     }

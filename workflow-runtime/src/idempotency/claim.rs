@@ -7,6 +7,7 @@ use std::pin::pin;
 use std::time::Duration;
 
 use bytes::Bytes;
+use tokio::time::Instant;
 
 use super::{
     Busy, Completion, Done, KeyError, KeyResult, KeyStore, OwnerId, Reservation, Reserve, Ticket,
@@ -53,8 +54,8 @@ pub(crate) async fn acquire(
 ) -> KeyResult<Acquired> {
     let patience_ends = match in_flight {
         InFlight::Wait => None,
-        InFlight::WaitAtMost(patience) => Some(wall_clock().after(patience)),
-        InFlight::Refuse => Some(Timestamp::default()),
+        InFlight::WaitAtMost(patience) => Instant::now().checked_add(patience),
+        InFlight::Refuse => Some(Instant::now()),
     };
     loop {
         let busy = match keys.reserve(request).await? {
@@ -65,14 +66,16 @@ pub(crate) async fn acquire(
             }
             Reservation::InFlight(busy) => busy,
         };
-        let now = wall_clock();
-        let until = match patience_ends {
-            Some(end) if end <= now => return Ok(Acquired::Busy(busy)),
-            Some(end) => busy.until.min(end),
-            None => busy.until,
+        // The store's clock may not be this one: the claim ends no later than a whole lease from now.
+        let lease = busy.until.since(wall_clock());
+        let lease = lease.min(busy.until.since(busy.since));
+        let patience = match patience_ends {
+            Some(end) if end <= Instant::now() => return Ok(Acquired::Busy(busy)),
+            Some(end) => lease.min(end - Instant::now()),
+            None => lease,
         };
         // A lease that is over by this clock may not be by the store's: never spin.
-        let patience = until.since(now).max(Duration::from_millis(1));
+        let patience = patience.max(Duration::from_millis(1));
         keys.changed(request.key, patience).await;
     }
 }

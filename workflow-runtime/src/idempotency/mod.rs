@@ -27,8 +27,12 @@
 mod claim;
 pub mod conformance;
 mod engine_keys;
+#[cfg(feature = "http")]
+pub mod http;
 mod names;
 mod once;
+#[cfg(feature = "redis")]
+mod redis;
 
 use std::time::Duration;
 
@@ -43,6 +47,8 @@ pub use engine_keys::EngineKeys;
 pub(crate) use engine_keys::{Book, Held, Obtained, StepKeys, Wanted, sweep};
 pub use names::{KeyId, OwnerId};
 pub use once::{Once, OnceError};
+#[cfg(feature = "redis")]
+pub use redis::RedisKeys;
 
 /// How long an outcome is kept unless told otherwise.
 pub(crate) const DEFAULT_TTL: Duration = Duration::from_secs(24 * 60 * 60);
@@ -129,6 +135,11 @@ pub trait KeyStore: Send + Sync + 'static {
     /// Frees a key without waiting for it, as [`release`](Self::release) does: for destructors. If it cannot be
     /// done, the claim ends with its lease.
     fn abandon(&self, ticket: Ticket);
+
+    /// Returns the largest outcome that can be kept.
+    fn outcome_limit(&self) -> usize {
+        usize::MAX
+    }
 
     /// Resolves when a key that was in flight may have changed, and at the latest after `patience`.
     fn changed(&self, key: KeyId, patience: Duration) -> BoxFuture<'_, ()> {

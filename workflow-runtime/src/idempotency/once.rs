@@ -169,7 +169,7 @@ impl<'k> Once<'k> {
                 return Err(OnceError::Failed(error));
             }
         };
-        let outcome = encode(&self.payloads, &value);
+        let outcome = encode(&self.payloads.at_most(keys.outcome_limit()), &value);
         drop(value); // the caller sees what can be read back
         self.record(claim, request, outcome).await
     }
@@ -344,7 +344,10 @@ mod tests {
     fn the_bytes_of_an_outcome_are_frozen() {
         let payloads = Payloads::default();
         let hex = |bytes: Bytes| -> String { bytes.iter().map(|b| format!("{b:02x}")).collect() };
-        assert_eq!(hex(encode(&payloads, &("ok".to_owned(), 300))), "0100");
+        assert_eq!(
+            hex(encode(&payloads, &("ok".to_owned(), 300))),
+            "010092a26f6bcd012c"
+        );
         let small = Payloads::new(3, None);
         let refused = encode(&small, &"too long".to_owned());
         assert_eq!(refused[..2], [1, 1]);

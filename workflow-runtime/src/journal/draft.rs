@@ -112,6 +112,7 @@ impl Draft {
             Event::RunFailed(_) => Effect::Ends(EndKind::Failed),
             Event::RunAborted(_) => Effect::Ends(EndKind::Aborted),
             Event::RunCancelled(_) => Effect::Ends(EndKind::Cancelled),
+            Event::RunContinued(_) => Effect::Ends(EndKind::Continued),
             Event::SignalReceived(_) | Event::ChildFinished(_) | Event::CancelRequested(_) => {
                 Effect::Receives(Box::new(event.clone()))
             }
@@ -122,10 +123,12 @@ impl Draft {
             | Event::ChildStarted(_)
             | Event::RunClosing(_)
             | Event::Checkpoint(_)
+            | Event::UndoCarried(_)
             | Event::StaleOutcomeDiscarded(_)
             | Event::RunReopened(_)
             | Event::PatchMarker(_)
             | Event::RunForked(_)
+            | Event::RunSucceeds(_)
             | Event::RunRecovered(_) => Effect::Nothing,
         };
         let (tag, fields) = event.encode_fields();

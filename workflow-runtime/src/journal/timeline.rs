@@ -55,9 +55,9 @@ impl fmt::Display for Event {
         match self {
             Self::RunStarted(_) => write!(f, "▶ started"),
             Self::StepCompleted(step) => {
-                let mark = match step.outcome {
-                    Outcome::Ok(_) => '✓',
-                    Outcome::Err(_) | Outcome::Broken(_) | Outcome::Interrupted(_) => '✗',
+                let mark = match step.outcome.is_success() {
+                    true => '✓',
+                    false => '✗',
                 };
                 write!(f, "{mark} {:<16} {}", step.name, step.step)?;
                 match step.attempts {
@@ -70,6 +70,7 @@ impl fmt::Display for Event {
                 }
                 match step.outcome {
                     Outcome::Ok(_) => Ok(()),
+                    Outcome::AlreadyDone(_) => write!(f, "  had been done already"),
                     Outcome::Err(_) => write!(f, "  returned an error"),
                     Outcome::Broken(_) => write!(f, "  gave no value"),
                     Outcome::Interrupted(interrupted) => {
@@ -102,6 +103,7 @@ impl fmt::Display for Event {
                     End::Failed(_) => "failed",
                     End::Aborted(_) => "aborted",
                     End::Cancelled(_) => "was cancelled",
+                    End::Continued(_) => "went on",
                 };
                 write!(f, "⑃ {:<16} {} {how}", "child", child.child)
             }
@@ -124,6 +126,10 @@ impl fmt::Display for Event {
                 stale.name, stale.step, stale.discarded
             ),
             Self::Checkpoint(checkpoint) => write!(f, "⟳ checkpoint {}", checkpoint.pass),
+            Self::UndoCarried(carried) => {
+                let owed = Count(carried.owed, "step");
+                write!(f, "⇥ {owed} to undo if it does not complete")
+            }
             Self::RunClosing(closing) => {
                 write!(f, "⇤ undoing {}", Count(closing.undo.len() as u64, "step"))
             }
@@ -134,6 +140,11 @@ impl fmt::Display for Event {
             }
             Self::PatchMarker(patch) => write!(f, "◆ {:<16} {:?}", "took patch", patch.name),
             Self::RunForked(fork) => write!(f, "⑂ {:<16} {}", "forked from", fork.origin),
+            Self::RunSucceeds(line) => write!(
+                f,
+                "↪ {:<16} {}  number {} of the line of {}",
+                "continues", line.previous, line.ordinal, line.first
+            ),
             Self::RunCompleted(_) => write!(f, "■ completed"),
             Self::RunFailed(_) => write!(f, "■ failed"),
             Self::RunAborted(aborted) => write!(f, "■ aborted: {}", aborted.reason),
@@ -141,6 +152,7 @@ impl fmt::Display for Event {
                 write!(f, "■ terminated: {}", cancelled.reason)
             }
             Self::RunCancelled(cancelled) => write!(f, "■ cancelled: {}", cancelled.reason),
+            Self::RunContinued(continued) => write!(f, "■ continued as {}", continued.next),
         }
     }
 }

@@ -78,6 +78,13 @@ impl Past {
         }
     }
 
+    /// The outcome of a call no longer counts; that it was made does.
+    pub(super) fn void_outcome(&mut self, call: StepId) {
+        if let Some(known) = self.unmade.get_mut(&call) {
+            known.has_outcome = false;
+        }
+    }
+
     /// All records until now were copied from another run; of its calls only `shared` are known.
     pub(super) fn fork(&mut self, origin: RunId, shared: IdSet<StepId>, until: Option<u64>) {
         self.unmade.retain(|call, _| shared.contains(call));

@@ -13,6 +13,7 @@ use crate::clock::Timestamp;
 use crate::engine::obstacle::Obstacle;
 use crate::engine::signal::wake_by_engine;
 use crate::engine::warnings::Warning;
+use crate::id_map::IdSet;
 use crate::ids::{CallKind, RunId, StepId};
 use crate::journal::{CancelRequested, CarriedChild, ChildStarted, Draft, End, Event};
 use crate::replay::{
@@ -311,6 +312,14 @@ impl RunCore {
             wake_by_engine(&waker);
         }
         true
+    }
+
+    /// Children that have ended and whose end the code did not want.
+    pub(crate) fn unwanted_ends(&self) -> IdSet<StepId> {
+        let state = self.state();
+        let children = state.outside.iter().flat_map(|outside| &outside.children);
+        let unwanted = children.filter(|(_, child)| child.dropped && child.finished);
+        unwanted.map(|(call, _)| *call).collect()
     }
 
     /// Says whether the code has called a child.

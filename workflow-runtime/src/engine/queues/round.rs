@@ -16,7 +16,7 @@ use super::note::{
 use crate::clock::Timestamp;
 use crate::engine::notes::{self, Space};
 use crate::engine::warnings::Warning;
-use crate::engine::{EngineError, Shared, waking};
+use crate::engine::{EngineError, Shared, lines, waking};
 use crate::ids::RunId;
 use crate::store::{Changes, Commit, Committed, Guard, NoteChange, NoteKey, RunState};
 
@@ -383,11 +383,14 @@ impl<'a> Round<'a> {
     }
 }
 
-/// Says whether a run is there and has not ended.
+/// Says whether a run, or one that continues it, is there and has not ended.
 pub(super) async fn is_held(shared: &Shared, run: RunId) -> Result<bool, EngineError> {
     if shared.entry(run).is_some() {
         return Ok(true); // when it leaves, its queue is looked at again
     }
-    let header = shared.store.header(run).await?;
-    Ok(header.is_some_and(|header| !matches!(header.state, RunState::Ended(_))))
+    let Some(header) = lines::newest_header(shared, run).await? else {
+        return Ok(false);
+    };
+    let ended = matches!(header.state, RunState::Ended(_));
+    Ok(!ended || (header.run != run && shared.entry(header.run).is_some()))
 }

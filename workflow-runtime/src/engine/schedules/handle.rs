@@ -11,9 +11,9 @@ use super::timing::Timing;
 use super::{CatchUp, Overlap};
 use crate::clock::Timestamp;
 use crate::engine::prepared::{Naming, Prepared};
-use crate::engine::{EngineError, Shared, notes, waking};
+use crate::engine::{EngineError, Shared, queues, waking};
 use crate::ids::RunId;
-use crate::store::{Changes, Commit, Committed, Guard, NewRun, NoteChange, RunState};
+use crate::store::{Changes, Commit, Committed, Guard, NewRun, NoteChange};
 
 /// How many of the next ticks a description names.
 const NEXT: usize = 5;
@@ -59,6 +59,8 @@ pub struct ScheduleDescription {
     pub start_at: Option<Timestamp>,
     /// After this it has no tick.
     pub end_at: Option<Timestamp>,
+    /// The queue that its runs wait in.
+    pub queue: Option<Box<str>>,
     /// Whether it is paused.
     pub paused: bool,
     /// The next five ticks; none if it is paused or over.
@@ -100,6 +102,7 @@ impl ScheduleDescription {
             catch_up: definition.catch_up,
             start_at: definition.start_at,
             end_at: definition.end_at,
+            queue: definition.queue.clone(),
             paused: note.paused,
             next,
             last_tick: note.last_tick,
@@ -192,15 +195,25 @@ impl ScheduleHandle {
             let at = at.max(shared.services.clock.now());
             let key = trigger_key(&self.name, at);
             let naming = Naming::keyed(&shared.services.namespace, &call.workflow, &key, 0);
-            let new = Prepared::new(&shared.services, call, naming, RunState::Active).new;
+            let queue = note.definition.queue.clone();
+            let state = serve::first_state(queue.as_deref());
+            let new = Prepared::new(&shared.services, call, naming, state).new;
             let run = new.header.run;
             note.triggered_at = Some(at);
             note.last_run = Some(run);
             if self
-                .commit(&shared, found, Some(note.encode()), Some(new))
+                .commit(
+                    &shared,
+                    found,
+                    Some(note.encode()),
+                    Some((new, queue.as_deref())),
+                )
                 .await?
             {
-                waking::wake(&shared, run);
+                match queue {
+                    Some(_) => shared.plan.queues.nudge(),
+                    None => waking::wake(&shared, run),
+                }
                 return Ok(run);
             }
         }
@@ -239,17 +252,25 @@ impl ScheduleHandle {
         shared: &Shared,
         expected: Bytes,
         value: Option<Bytes>,
-        run: Option<NewRun>,
+        run: Option<(NewRun, Option<&str>)>,
     ) -> Result<bool, EngineError> {
         let key = note_key(&shared.services.namespace, &self.name);
+        let mut notes = vec![NoteChange {
+            key: key.clone(),
+            value,
+        }];
+        notes.extend(run.as_ref().and_then(|(new, _)| serve::promise(new)));
+        if let Some((new, Some(queue))) = &run {
+            notes.extend(queues::entry(shared, queue, new.header.run));
+        }
         let commit = Commit {
             guards: vec![Guard {
-                key: key.clone(),
+                key,
                 expected: Some(expected),
             }],
             changes: Changes {
-                create: run.into_iter().collect(),
-                notes: vec![NoteChange { key, value }],
+                create: run.map(|(new, _)| new).into_iter().collect(),
+                notes,
                 ..Changes::default()
             },
         };
@@ -269,7 +290,7 @@ impl ScheduleHandle {
     }
 
     fn read(&self, bytes: &[u8]) -> Result<ScheduleNote, EngineError> {
-        notes::decode(bytes).map_err(|problem| {
+        ScheduleNote::decode(bytes).map_err(|problem| {
             self.refuse(format!(
                 "what is kept of it cannot be read ({problem}): delete it and declare it again"
             ))
@@ -295,7 +316,7 @@ impl ScheduleHandle {
 pub(super) async fn describe_all(shared: &Shared) -> Result<Vec<ScheduleDescription>, EngineError> {
     let mut described = Vec::new();
     for (name, _, bytes) in serve::all(shared).await? {
-        if let Ok(note) = notes::decode(&bytes) {
+        if let Ok(note) = ScheduleNote::decode(&bytes) {
             described
                 .extend(ScheduleDescription::new(&name, &note, shared.services.clock.now()).ok());
         }

@@ -3,6 +3,8 @@
 //! Owns the table of claims and the order of looking, claiming and recording. Never holds its lock across a
 //! read or a write of the store.
 
+mod recording;
+
 use std::collections::HashMap;
 use std::collections::hash_map::Entry as Place;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -11,18 +13,19 @@ use std::time::Duration;
 use bytes::Bytes;
 use tokio::sync::Notify;
 use tokio::sync::futures::OwnedNotified;
+use tokio::time::Instant;
 
+pub(super) use self::recording::Recording;
 use super::super::{
-    Busy, Completion, Done, Entry, EntryState, KeyError, KeyId, KeyResult, Reservation, Reserve,
-    Ticket,
+    Busy, Done, Entry, EntryState, KeyError, KeyId, KeyResult, Reservation, Reserve, Ticket,
 };
 use super::cache::{Cache, Known};
-use super::rows::{self, MAX_OUTCOME, Row};
+use super::rows::Row;
 use crate::clock::{Clock, Timestamp};
 use crate::digest::Digest;
 use crate::engine::notes;
 use crate::payload::Payloads;
-use crate::store::{Changes, Commit, Committed, Guard, NoteChange, NoteKey, Refusal, Store};
+use crate::store::Store;
 
 /// The keys of one namespace in one process.
 pub(crate) struct Book {
@@ -54,38 +57,15 @@ enum Slot {
 struct Claimed {
     ticket: Ticket,
     body: Digest,
+    /// When the claim ends, by a clock that nobody sets: two callers must not work at once because of one that was.
+    /// `None`: never, for a lease that no clock can count.
+    ends: Option<Instant>,
     /// Its outcome is being written: nobody takes it over.
     completing: bool,
     /// What the key's row said when it was taken.
-    before: Option<Before>,
+    before: Option<Box<Before>>,
     /// Notified when the claim is gone.
     gone: Arc<Notify>,
-}
-
-/// An outcome on its way to the store.
-pub(super) struct Recording {
-    pub(super) ticket: Ticket,
-    row: Row,
-    before: Option<Before>,
-    pub(super) known: Known,
-}
-
-impl Recording {
-    /// What it changes in the store.
-    pub(super) fn changes(&self, namespace: &str) -> Vec<NoteChange> {
-        let key = self.ticket.key;
-        let mut changes = match &self.before {
-            Some(before) => before.row.removal(namespace, key),
-            None => Vec::new(),
-        };
-        changes.extend(rows::writing(namespace, key, self.row.clone()));
-        changes
-    }
-
-    /// How many bytes the outcome has.
-    pub(super) fn size(&self) -> usize {
-        self.row.outcome.len()
-    }
 }
 
 /// A row whose time was over.
@@ -205,14 +185,16 @@ impl Book {
             Slot::Looked(told) => return Ok(Seen::Wait(enlist(told))),
             Slot::Claimed(claimed) => claimed,
         };
-        let ticket = &mut claimed.ticket;
-        if !claimed.completing && (ticket.until <= now || ticket.owner == request.owner) {
-            let is_other = ticket.owner != request.owner;
-            if is_other {
-                state.fence = next_fence(state.fence, now);
-                *ticket = ticket_of(request, state.fence, now);
-                claimed.body = request.body;
-            }
+        let is_same = claimed.ticket.owner == request.owner;
+        if !is_same && claimed.has_ended() {
+            state.fence = next_fence(state.fence, now);
+            claimed.ticket = ticket_of(request, state.fence, now);
+            claimed.ends = ending(request.lease);
+            claimed.body = request.body;
+            return Ok(Seen::Answer(Reservation::New(claimed.ticket)));
+        }
+        let ticket = &claimed.ticket;
+        if is_same && !claimed.completing {
             return Ok(Seen::Answer(Reservation::New(*ticket)));
         }
         Ok(Seen::Answer(match claimed.body == request.body {
@@ -233,7 +215,7 @@ impl Book {
             };
             let row = Row::decode(key, &bytes)?;
             if row.expires_at <= self.clock.now() {
-                return Ok(Found::Free(Some(Before { bytes, row })));
+                return Ok(Found::Free(Some(Box::new(Before { bytes, row }))));
             }
             let whole = row.outcome(&*self.store, &self.namespace, key).await?;
             let Some(coded) = whole else {
@@ -257,112 +239,12 @@ impl Book {
         }
     }
 
-    /// Records an outcome, in a task of its own: begun, it is finished, whoever still waits for it.
-    pub(super) async fn complete(
-        self: Arc<Self>,
-        ticket: Ticket,
-        outcome: Bytes,
-        ttl: Duration,
-    ) -> KeyResult<Completion> {
-        let Some(recording) = self.begin_recording(&ticket, outcome, ttl)? else {
-            return Ok(Completion::Refused);
-        };
-        let recording = async move {
-            let Recording {
-                row, before, known, ..
-            } = recording;
-            let written = self.write(ticket.key, row, before).await;
-            let is_done = matches!(written, Ok(Completion::Recorded));
-            self.settle(&ticket, is_done.then_some(known));
-            written
-        };
-        match tokio::spawn(recording).await {
-            Ok(written) => written,
-            Err(_) => Err(KeyError::Stopped), // the runtime goes down
-        }
-    }
-
-    /// Makes an outcome ready to be written. From now on nobody takes the key over, until it is settled. `None`: the
-    /// claim was taken over, or is being completed.
-    pub(super) fn begin_recording(
-        &self,
-        ticket: &Ticket,
-        outcome: Bytes,
-        ttl: Duration,
-    ) -> KeyResult<Option<Recording>> {
-        let coded = match self.payloads.recode(&outcome) {
-            Ok(coded) => coded.unwrap_or_else(|| outcome.clone()),
-            Err(_) => return Err(KeyError::Codec),
-        };
-        if coded.len() > MAX_OUTCOME {
-            return Err(KeyError::TooLarge {
-                bytes: coded.len(),
-                limit: MAX_OUTCOME,
-            });
-        }
-        let (before, body) = {
-            let mut state = self.lock();
-            match state.claim_of(ticket) {
-                Some(claimed) if !claimed.completing => {
-                    claimed.completing = true;
-                    (claimed.before.take(), claimed.body)
-                }
-                _ => return Ok(None),
-            }
-        };
-        let completed_at = self.clock.now();
-        let expires_at = completed_at.after(ttl);
-        let row = Row {
-            body,
-            since: ticket.since,
-            completed_at,
-            expires_at,
-            outcome: coded,
-            chunks: 0,
-        };
-        let known = Known {
-            body,
-            since: ticket.since,
-            done: Done {
-                outcome,
-                completed_at,
-                expires_at,
-            },
-        };
-        let ticket = *ticket;
-        Ok(Some(Recording {
-            ticket,
-            row,
-            before,
-            known,
-        }))
-    }
-
-    /// Writes a row, unless another engine was faster.
-    async fn write(&self, key: KeyId, row: Row, before: Option<Before>) -> KeyResult<Completion> {
-        let name = notes::guarded_row(&self.namespace, key.as_bytes());
-        let mut before = before;
-        loop {
-            let mut changes = Vec::new();
-            if let Some(before) = &before {
-                changes.extend(before.row.removal(&self.namespace, key));
-            }
-            changes.extend(rows::writing(&self.namespace, key, row.clone()));
-            let commit = guarded(name.clone(), before.map(|before| before.bytes), changes);
-            match self.store.commit(commit).await? {
-                Committed::Done => return Ok(Completion::Recorded),
-                Committed::Refused(Refusal::Note { found: None, .. }) => before = None, // it was swept
-                Committed::Refused(Refusal::Note {
-                    found: Some(bytes), ..
-                }) => {
-                    let found = Row::decode(key, &bytes)?;
-                    if found.expires_at > self.clock.now() {
-                        return Ok(Completion::Refused);
-                    }
-                    before = Some(Before { bytes, row: found });
-                }
-                Committed::Refused(_) => return Ok(Completion::Refused),
-            }
+    pub(super) fn release(&self, ticket: &Ticket) {
+        let mut state = self.lock();
+        if state.claim_of(ticket).is_some_and(|c| !c.completing) {
+            let gone = self.remove(&mut state, ticket);
+            drop(state);
+            tell(gone);
         }
     }
 
@@ -376,15 +258,6 @@ impl Book {
         let gone = self.remove(&mut state, ticket);
         drop(state);
         tell(gone);
-    }
-
-    pub(super) fn release(&self, ticket: &Ticket) {
-        let mut state = self.lock();
-        if state.claim_of(ticket).is_some_and(|c| !c.completing) {
-            let gone = self.remove(&mut state, ticket);
-            drop(state);
-            tell(gone);
-        }
     }
 
     /// Takes a claim out of the table. Who waits for it is to be told without the lock: its waker may be a user's.
@@ -409,6 +282,7 @@ impl Book {
         let claimed = state.claim_of(ticket);
         claimed.is_some_and(|claimed| {
             claimed.ticket.until = self.clock.now().after(lease);
+            claimed.ends = ending(lease);
             true
         })
     }
@@ -418,7 +292,7 @@ impl Book {
         {
             let mut state = self.lock();
             if let Some(Slot::Claimed(claimed)) = state.slots.get(&key)
-                && (claimed.ticket.until > now || claimed.completing)
+                && !claimed.has_ended()
             {
                 return Ok(Some(Entry {
                     body: claimed.body,
@@ -453,7 +327,7 @@ impl Book {
 /// What the store has of a key.
 enum Found {
     /// Nothing, or a row whose time is over.
-    Free(Option<Before>),
+    Free(Option<Box<Before>>),
     Done(Known),
 }
 
@@ -484,6 +358,7 @@ impl Duty<'_> {
                 let claimed = Claimed {
                     ticket,
                     body: request.body,
+                    ends: ending(request.lease),
                     completing: false,
                     before,
                     gone: Arc::new(Notify::new()),
@@ -512,6 +387,13 @@ impl Drop for Duty<'_> {
     }
 }
 
+impl Claimed {
+    /// Says whether another caller may take it over.
+    fn has_ended(&self) -> bool {
+        !self.completing && self.ends.is_some_and(|ends| ends <= Instant::now())
+    }
+}
+
 impl State {
     /// The claim that a ticket is for, unless it was taken over or is gone.
     fn claim_of(&mut self, ticket: &Ticket) -> Option<&mut Claimed> {
@@ -519,16 +401,6 @@ impl State {
             Some(Slot::Claimed(claimed)) if claimed.ticket.fence == ticket.fence => Some(claimed),
             _ => None,
         }
-    }
-}
-
-fn guarded(key: NoteKey, expected: Option<Bytes>, notes: Vec<NoteChange>) -> Commit {
-    Commit {
-        guards: vec![Guard { key, expected }],
-        changes: Changes {
-            notes,
-            ..Changes::default()
-        },
     }
 }
 
@@ -546,6 +418,10 @@ fn enlist(notify: &Arc<Notify>) -> OwnedNotified {
 /// Later claims have higher numbers, also after a restart as long as the clock goes on.
 fn next_fence(last: u64, now: Timestamp) -> u64 {
     now.as_micros().max(last + 1)
+}
+
+fn ending(lease: Duration) -> Option<Instant> {
+    Instant::now().checked_add(lease)
 }
 
 fn ticket_of(request: &Reserve, fence: u64, now: Timestamp) -> Ticket {

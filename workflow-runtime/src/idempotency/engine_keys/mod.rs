@@ -94,6 +94,10 @@ impl KeyStore for EngineKeys {
         self.book.release(&ticket);
     }
 
+    fn outcome_limit(&self) -> usize {
+        rows::MAX_OUTCOME
+    }
+
     fn changed(&self, key: KeyId, patience: Duration) -> BoxFuture<'_, ()> {
         Box::pin(self.book.changed(key, patience))
     }

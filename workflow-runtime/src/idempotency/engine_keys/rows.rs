@@ -16,8 +16,11 @@ use crate::store::{NoteChange, NoteKey, Store};
 /// The most bytes of an outcome that stand in its row, and in each of its chunks: half of what a note takes.
 pub(super) const CHUNK: usize = NoteChange::MAX_VALUE_BYTES / 2;
 
-/// The largest outcome. All its chunks are one write, which takes 64 MiB.
+/// The largest outcome.
 pub(super) const MAX_OUTCOME: usize = 16 * 1024 * 1024;
+
+/// The largest one after the payload codec. All its chunks are one write, which takes 64 MiB.
+pub(super) const MAX_CODED: usize = 32 * 1024 * 1024;
 
 /// A row. On disk: fields are added at the end of a new format only.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

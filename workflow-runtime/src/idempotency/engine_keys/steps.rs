@@ -62,8 +62,8 @@ pub(crate) struct Wanted {
 pub(crate) enum Obtained {
     /// The key: its body is to run.
     Mine(Held),
-    /// What another call gave.
-    Known(Bytes),
+    /// What a call of this run gave.
+    Known { run: RunId, value: Bytes },
     /// Nothing: the key is used for another input.
     OtherInput {
         first: Digest,
@@ -109,7 +109,8 @@ impl StepKeys {
                     return Ok(Obtained::Mine(held));
                 }
                 Reservation::Done(done) => {
-                    return Ok(Obtained::Known(Kept::decode(key, &done.outcome)?.value));
+                    let Kept { run, value, .. } = Kept::decode(key, &done.outcome)?;
+                    return Ok(Obtained::Known { run, value });
                 }
                 Reservation::OtherBody { first, .. } => {
                     let origin = self.origin(key).await?;
