@@ -10,8 +10,8 @@ use workflow_runtime::journal::Outcome;
 use workflow_runtime::store::ParkReason;
 use workflow_runtime::store::memory::{Fault, FaultPlan, MemoryStore, Surviving};
 use workflow_runtime::{
-    Engine, EngineBuilder, Error, Result, RunError, Workflow, WorkflowCall, checkpoint,
-    get_step_metadata, scope, step, workflow,
+    DuplicateKind, Engine, EngineBuilder, Error, Result, RunError, Workflow, WorkflowCall,
+    checkpoint, get_step_metadata, scope, step, workflow,
 };
 use workflow_tests::{Ledger, cut, frames, ids_of, steps, survive, value};
 
@@ -284,6 +284,11 @@ async fn calls_that_are_made_while_another_one_runs_wait_for_it() {
     let (result, journal) = run(&ledger, at_once(20)).await;
     assert_eq!(result.expect("ends well"), [7000; 20], "{journal}");
     assert_eq!((ledger.asked(), steps(&journal).len()), (1, 20));
+    let engine = engine(&ledger).open_in_memory().await.expect("opens");
+    let run = engine.start(at_once(20)).await.expect("starts");
+    run.result().await.expect("ends well");
+    let seen = run.duplicates().await.expect("reads");
+    assert_eq!(seen.count(DuplicateKind::Step), 19);
 }
 
 #[tokio::test]

@@ -15,8 +15,8 @@ use serde::{Deserialize, Serialize};
 use tokio::sync::Semaphore;
 use workflow_runtime::store::memory::MemoryStore;
 use workflow_runtime::{
-    Engine, EngineBuilder, PayloadCodec, Result, RunError, StepId, get_step_metadata, step,
-    workflow,
+    DuplicateBody, DuplicateKind, Engine, EngineBuilder, PayloadCodec, Result, RunError, StepId,
+    get_step_metadata, step, workflow,
 };
 use workflow_tests::{Ledger, frames, steps};
 
@@ -173,6 +173,13 @@ async fn runs_that_share_a_key_run_its_body_once_and_each_has_a_record_of_its_ow
     assert_eq!((ledger.asked(), world.begun()), (1, 1));
     let journal = engine.journal(second.id()).await.expect("reads");
     assert_eq!(steps(&journal)[1].attempts, 0, "{journal}");
+    let seen = first.duplicates().await.expect("reads");
+    assert_eq!(seen.count(DuplicateKind::Step), 1);
+    assert_eq!(
+        seen.recent().next().map(|one| one.body),
+        Some(DuplicateBody::Same)
+    );
+    assert_eq!(engine.duplicates_seen(DuplicateKind::Step), 1);
     let other = engine.start(paying("other".into(), 5, AN_HOUR));
     let other = other.await.expect("starts").result().await;
     assert_ne!(other.expect("ends well").id, paid.id);
@@ -271,6 +278,9 @@ async fn another_input_is_a_conflict_while_the_key_is_in_flight_and_after() {
         assert_eq!(digests.count(), 2, "both inputs: {text}");
     }
     assert_eq!(ledger.effects(), ["pay 5"]);
+    let seen = first.duplicates().await.expect("reads");
+    let seen: Vec<_> = seen.recent().map(|one| (one.kind, one.body)).collect();
+    assert_eq!(seen, [(DuplicateKind::Step, DuplicateBody::Other); 2]);
 }
 
 #[tokio::test]
@@ -306,17 +316,20 @@ async fn tenants_share_no_keys() {
 #[tokio::test]
 async fn a_large_outcome_is_shared_and_one_that_is_too_large_is_a_recorded_error() {
     let (ledger, world) = (Ledger::shared(), World::open());
-    let engine = engine(&ledger, &world).payload_limit(64 << 20);
+    let engine = engine(&ledger, &world).payload_limit(16 << 20);
     let engine = engine.open_in_memory().await.expect("opens");
     for _ in 0..2 {
         let run = engine.start(sharing_large(500_000)).await.expect("starts");
         assert_eq!(run.result().await.expect("ends well"), (0, 500_000));
     }
     let (ledger, world) = (Ledger::shared(), World::open());
-    let engine = self::engine(&ledger, &world).payload_limit(64 << 20);
+    let engine = self::engine(&ledger, &world).payload_limit(16 << 20);
     let engine = engine.open_in_memory().await.expect("opens");
     for attempt in 0..2 {
-        let run = engine.start(sharing_large(17 << 20)).await.expect("starts");
+        let run = engine
+            .start(sharing_large((16 << 20) - 20))
+            .await
+            .expect("starts");
         let refused = run.result().await;
         let Err(RunError::Failed(error)) = &refused else {
             panic!("{:?}", refused.map(drop));

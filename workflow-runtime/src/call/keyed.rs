@@ -22,7 +22,7 @@ use crate::engine::obstacle::Obstacle;
 use crate::engine::signal::CallWaker;
 use crate::error::Error;
 use crate::idempotency::{Held, KeyError, KeyId, KeyResult, Obtained, Wanted};
-use crate::ids::StepId;
+use crate::ids::{RunId, StepId};
 use crate::journal::{Companion, Outcome};
 use crate::key::Key;
 use crate::store::{BoxFuture, ParkReason};
@@ -55,7 +55,13 @@ pub(super) enum Consulted {
 }
 
 /// An outcome that a key gives.
-pub(super) enum Answer {
+pub(super) struct Answer {
+    /// The run that used the key before.
+    first: RunId,
+    gives: Gives,
+}
+
+enum Gives {
     /// What another call gave.
     Value(Bytes),
     /// That another call has the key for another input.
@@ -207,10 +213,10 @@ impl<R> StepCall<'_, R> {
             return match core.keyed_turn(made.id, key, input, cx.waker()) {
                 KeyedTurn::Run => Consulted::Run,
                 KeyedTurn::Wait => Consulted::Wait,
-                KeyedTurn::Known(value) => Consulted::Answer(Answer::Value(value)),
+                KeyedTurn::Known(value) => Consulted::known(core.run(), value),
                 KeyedTurn::OtherInput { first, site } => {
                     let first = format!("at {site} in this run with input {first}");
-                    self.conflict(&first, input)
+                    self.conflict(core.run(), &first, input)
                 }
             };
         }
@@ -226,16 +232,15 @@ impl<R> StepCall<'_, R> {
                 keyed.claim = Claim::Held(held);
                 Consulted::Run
             }
-            Some(Ok(Obtained::Known(value))) => Consulted::Answer(Answer::Value(value)),
-            Some(Ok(Obtained::OtherInput { first, origin })) => {
-                let first = match origin {
-                    Some(origin) => {
-                        format!("at {} in {} with input {first}", origin.source, origin.run)
-                    }
-                    None => format!("with input {first}"),
-                };
-                self.conflict(&first, input)
-            }
+            Some(Ok(Obtained::Known { run, value })) => Consulted::known(run, value),
+            Some(Ok(Obtained::OtherInput { first, origin })) => match origin {
+                Some(origin) => {
+                    let first =
+                        format!("at {} in {} with input {first}", origin.source, origin.run);
+                    self.conflict(origin.run, &first, input)
+                }
+                None => self.conflict(core.run(), &format!("with input {first}"), input),
+            },
             Some(Err(error)) => {
                 keyed.claim = Claim::Stuck;
                 self.key_failed(core, &error);
@@ -244,15 +249,19 @@ impl<R> StepCall<'_, R> {
         }
     }
 
-    fn conflict(&self, first: &str, input: Digest) -> Consulted {
+    fn conflict(&self, run: RunId, first: &str, input: Digest) -> Consulted {
         let key = self.keyed.as_ref().map(|keyed| keyed.key.to_string());
-        Consulted::Answer(Answer::Conflict(Error::fatal(format!(
+        let error = Error::fatal(format!(
             "step `{}` was called under the idempotency key {:?} first {first}, and again at {} with input {input}: \
              a key stands for one input; use another key, or call it with the same input",
             self.definition.name,
             key.unwrap_or_default(),
             self.site,
-        ))))
+        ));
+        Consulted::Answer(Answer {
+            first: run,
+            gives: Gives::Conflict(error),
+        })
     }
 
     /// A key cannot be asked for. That is never an outcome.
@@ -278,9 +287,10 @@ impl<R> StepCall<'_, R> {
         let core = made.scope.core();
         let payloads = &core.services.payloads;
         let name = self.definition.name;
-        let conflict = matches!(answer, Answer::Conflict(_));
-        let settled = match answer {
-            Answer::Value(value) => {
+        let Answer { first, gives } = answer;
+        let conflict = matches!(gives, Gives::Conflict(_));
+        let settled = match gives {
+            Gives::Value(value) => {
                 let outcome = Outcome::Ok(value);
                 match self.returns.decode(payloads, &outcome) {
                     Ok(decoded) => Settled::Done { outcome, decoded },
@@ -293,14 +303,14 @@ impl<R> StepCall<'_, R> {
                     }
                 }
             }
-            Answer::Conflict(error) => {
+            Gives::Conflict(error) => {
                 let outcome = payloads.encode(&error).map(Outcome::Broken);
                 finish(&self.returns, name, payloads, outcome)
             }
         };
         match settled {
             Settled::Done { outcome, decoded } => {
-                core.saw_duplicate(self.site, !conflict);
+                core.saw_duplicate_step(first, self.site, !conflict);
                 tracing::debug!(
                     run = %core.run(), step = %made.id, name, conflict, "step answered by its key"
                 );
@@ -328,7 +338,7 @@ impl<R> StepCall<'_, R> {
         let Claim::Held(held) = std::mem::replace(&mut keyed.claim, Claim::None) else {
             return None;
         };
-        let (Outcome::Ok(value) | Outcome::AlreadyDone(value)) = &*outcome else {
+        let Some(value) = outcome.value() else {
             return None; // dropped, the key is free
         };
         match held.complete(value.clone(), ttl) {
@@ -352,6 +362,13 @@ impl<R> StepCall<'_, R> {
         if let Some(keyed) = &mut self.keyed {
             keyed.claim = Claim::None;
         }
+    }
+}
+
+impl Consulted {
+    fn known(first: RunId, value: Bytes) -> Self {
+        let gives = Gives::Value(value);
+        Self::Answer(Answer { first, gives })
     }
 }
 

@@ -12,7 +12,6 @@ mod passes;
 mod past;
 pub(crate) mod undo;
 
-use std::panic::Location;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::Waker;
@@ -21,7 +20,6 @@ use bytes::Bytes;
 
 use self::outside::Outside;
 use super::Services;
-use super::duplicates::{DuplicateBody, DuplicateKind, Source, Subject};
 use super::obstacle::Obstacle;
 use super::prepared::EncodedCall;
 use super::signal::{CallWaker, RunSignal, wake_by_engine};
@@ -199,17 +197,6 @@ pub(crate) enum Turn {
 }
 
 impl RunCore {
-    /// Puts on the run's record that one of its steps was answered instead of run.
-    pub(crate) fn saw_duplicate(&self, site: &'static Location<'static>, same: bool) {
-        if let Some(shared) = self.services.engine() {
-            let (subject, source) = (Subject::Run(self.run()), Source::Line(site));
-            let body = DuplicateBody::same(same);
-            shared
-                .duplicates
-                .saw(subject, DuplicateKind::Step, &source, body);
-        }
-    }
-
     pub(crate) fn new(
         identity: WorkflowMetadata,
         services: Arc<Services>,

@@ -11,9 +11,10 @@ use bytes::Bytes;
 
 use super::{RunCore, State};
 use crate::digest::Digest;
+use crate::engine::duplicates::{DuplicateBody, DuplicateKind, Source, Subject};
 use crate::engine::signal::wake_by_engine;
 use crate::id_map::IdMap;
-use crate::ids::StepId;
+use crate::ids::{RunId, StepId};
 use crate::journal::Outcome;
 use crate::replay::{Delivery, Recorded};
 
@@ -63,10 +64,10 @@ impl KeyInUse {
     /// Ends the turn of a call, and says who is to look again.
     fn end(&mut self, call: StepId, outcome: Option<&Outcome>) -> Vec<Waker> {
         let is_its = matches!(self.state, KeyState::Busy(busy) if busy == call);
-        match (outcome, &self.state) {
+        match (outcome.and_then(Outcome::value), &self.state) {
             // The first value counts.
-            (Some(Outcome::Ok(_)), KeyState::Done(_)) => return Vec::new(),
-            (Some(Outcome::Ok(value)), _) => self.state = KeyState::Done(value.clone()),
+            (Some(_), KeyState::Done(_)) => return Vec::new(),
+            (Some(value), _) => self.state = KeyState::Done(value.clone()),
             _ if is_its => self.state = KeyState::Free,
             _ => return Vec::new(),
         }
@@ -153,6 +154,23 @@ impl RunCore {
     pub(crate) fn keyed_recorded(&self, delivery: &Delivery) {
         if let Recorded::Step(step) = &delivery.what {
             self.keyed_outcome(step.step, &step.outcome);
+        }
+    }
+
+    /// A call was answered by its key, with what `run` did.
+    pub(crate) fn saw_duplicate_step(
+        &self,
+        run: RunId,
+        site: &'static Location<'static>,
+        same_input: bool,
+    ) {
+        if let Some(engine) = self.services.engine() {
+            engine.duplicates.saw(
+                Subject::Run(run),
+                DuplicateKind::Step,
+                &Source::Line(site),
+                DuplicateBody::same(same_input),
+            );
         }
     }
 

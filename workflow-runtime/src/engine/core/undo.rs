@@ -63,8 +63,8 @@ impl UndoLog {
                 how: How::ByStep { output, .. },
                 ..
             }),
-            Outcome::Ok(value),
-        ) = (done, outcome)
+            Some(value),
+        ) = (done, outcome.value())
         {
             output.get_or_insert_with(|| value.clone());
         }

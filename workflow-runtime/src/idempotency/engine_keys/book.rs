@@ -3,7 +3,7 @@
 //! Owns the table of claims and the order of looking, claiming and recording. Never holds its lock across a
 //! read or a write of the store.
 
-pub(super) mod recording;
+mod recording;
 mod with;
 
 use std::collections::HashMap;
@@ -16,6 +16,7 @@ use tokio::sync::Notify;
 use tokio::sync::futures::OwnedNotified;
 use tokio::time::Instant;
 
+pub(super) use self::recording::Recording;
 use super::super::{
     Busy, Done, Entry, EntryState, KeyError, KeyId, KeyResult, Reservation, Reserve, Ticket,
 };
@@ -26,9 +27,6 @@ use crate::digest::Digest;
 use crate::engine::notes;
 use crate::payload::Payloads;
 use crate::store::Store;
-
-/// A lease that no clock can count ends after a year.
-const LONGEST_LEASE: Duration = Duration::from_secs(365 * 24 * 3600);
 
 pub(crate) use with::{Completing, Joined};
 
@@ -63,7 +61,8 @@ struct Claimed {
     ticket: Ticket,
     body: Digest,
     /// When the claim ends, by a clock that nobody sets: two callers must not work at once because of one that was.
-    ends: Instant,
+    /// `None`: never, for a lease that no clock can count.
+    ends: Option<Instant>,
     /// Its outcome is being written: nobody takes it over.
     completing: bool,
     /// What the key's row said when it was taken.
@@ -382,7 +381,7 @@ impl Drop for Duty<'_> {
 impl Claimed {
     /// Says whether another caller may take it over.
     fn has_ended(&self) -> bool {
-        !self.completing && self.ends <= Instant::now()
+        !self.completing && self.ends.is_some_and(|ends| ends <= Instant::now())
     }
 }
 
@@ -412,9 +411,8 @@ fn next_fence(last: u64, now: Timestamp) -> u64 {
     now.as_micros().max(last + 1)
 }
 
-fn ending(lease: Duration) -> Instant {
-    let now = Instant::now();
-    now.checked_add(lease).unwrap_or(now + LONGEST_LEASE)
+fn ending(lease: Duration) -> Option<Instant> {
+    Instant::now().checked_add(lease)
 }
 
 fn ticket_of(request: &Reserve, fence: u64, now: Timestamp) -> Ticket {

@@ -14,8 +14,7 @@ use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 
 use super::super::{EntryState, KeyError, KeyId, KeyResult, OwnerId, Reservation, Reserve, Ticket};
-use super::book::Book;
-use super::book::recording::Recording;
+use super::book::{Book, Recording};
 use crate::digest::Digest;
 use crate::engine::notes;
 use crate::ids::RunId;
@@ -63,8 +62,8 @@ pub(crate) struct Wanted {
 pub(crate) enum Obtained {
     /// The key: its body is to run.
     Mine(Held),
-    /// What another call gave.
-    Known(Bytes),
+    /// What a call of this run gave.
+    Known { run: RunId, value: Bytes },
     /// Nothing: the key is used for another input.
     OtherInput {
         first: Digest,
@@ -110,7 +109,8 @@ impl StepKeys {
                     return Ok(Obtained::Mine(held));
                 }
                 Reservation::Done(done) => {
-                    return Ok(Obtained::Known(Kept::decode(key, &done.outcome)?.value));
+                    let Kept { run, value, .. } = Kept::decode(key, &done.outcome)?;
+                    return Ok(Obtained::Known { run, value });
                 }
                 Reservation::OtherBody { first, .. } => {
                     let origin = self.origin(key).await?;

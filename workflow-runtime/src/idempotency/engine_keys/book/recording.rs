@@ -15,32 +15,6 @@ use super::{Before, Book, tell};
 use crate::engine::notes;
 use crate::store::{Changes, Commit, Committed, Guard, NoteChange, NoteKey, Refusal};
 
-/// An outcome on its way to the store.
-pub(in super::super) struct Recording {
-    pub(in super::super) ticket: Ticket,
-    row: Row,
-    before: Option<Box<Before>>,
-    pub(in super::super) known: Known,
-}
-
-impl Recording {
-    /// What it changes in the store.
-    pub(in super::super) fn changes(&self, namespace: &str) -> Vec<NoteChange> {
-        let key = self.ticket.key;
-        let mut changes = match &self.before {
-            Some(before) => before.row.removal(namespace, key),
-            None => Vec::new(),
-        };
-        changes.extend(rows::writing(namespace, key, self.row.clone()));
-        changes
-    }
-
-    /// How many bytes the outcome has.
-    pub(in super::super) fn size(&self) -> usize {
-        self.row.outcome.len()
-    }
-}
-
 impl Book {
     /// Records an outcome, in a task of its own: begun, it is finished, whoever still waits for it.
     pub(in super::super) async fn complete(
@@ -169,6 +143,32 @@ impl Book {
                 Committed::Refused(_) => return Ok(Completion::Refused),
             }
         }
+    }
+}
+
+/// An outcome on its way to the store.
+pub(in super::super) struct Recording {
+    pub(in super::super) ticket: Ticket,
+    row: Row,
+    before: Option<Box<Before>>,
+    pub(in super::super) known: Known,
+}
+
+impl Recording {
+    /// What it changes in the store.
+    pub(in super::super) fn changes(&self, namespace: &str) -> Vec<NoteChange> {
+        let key = self.ticket.key;
+        let mut changes = match &self.before {
+            Some(before) => before.row.removal(namespace, key),
+            None => Vec::new(),
+        };
+        changes.extend(rows::writing(namespace, key, self.row.clone()));
+        changes
+    }
+
+    /// How many bytes the outcome has.
+    pub(in super::super) fn size(&self) -> usize {
+        self.row.outcome.len()
     }
 }
 
