@@ -268,9 +268,11 @@ impl<R> StepCall<'_, R> {
     fn key_failed(&self, core: &RunCore, error: &KeyError) {
         match error {
             KeyError::Stopped => return, // the engine is stopping, and the run leaves
-            KeyError::Store(failed) if !core.services.step_keys.store_works() => {
-                return core.trouble(Trouble::Store(failed.clone()));
-            }
+            KeyError::Store(failed) => match core.services.step_keys() {
+                Some(keys) if keys.store_works() => {}
+                Some(_) => return core.trouble(Trouble::Store(failed.clone())),
+                None => return, // the engine is gone
+            },
             _ => {}
         }
         let report = format!(
@@ -386,7 +388,8 @@ impl Keyed {
         waker: &Waker,
     ) -> Option<KeyResult<Obtained>> {
         if let Claim::None = self.claim {
-            let asking = core.services.step_keys.clone().obtain(wanted);
+            let keys = core.services.step_keys()?; // without an engine nobody is woken
+            let asking = keys.obtain(wanted);
             self.claim = Claim::Asking(Box::pin(asking), CallWaker::new(waker));
         }
         match std::mem::replace(&mut self.claim, Claim::None) {

@@ -162,6 +162,8 @@ pub(crate) struct Shared {
     retentions: retention::Retentions,
     /// Keys that guard work outside of runs.
     keys: Arc<Book>,
+    /// Keys that steps of several runs share.
+    step_keys: Arc<StepKeys>,
     /// The tasks beside the runs.
     plan: plan::Plan,
     /// Who relays the messages of which outbox.
@@ -191,14 +193,18 @@ pub(crate) struct Services {
     /// Workflows whose steps do not begin.
     pub(crate) pauses: pause::Pauses,
     pub(crate) namespace: Arc<str>,
-    /// Keys that steps of several runs share.
-    pub(crate) step_keys: Arc<StepKeys>,
     pub(crate) audit_key: Option<AuditKey>,
     /// The engine that these belong to.
     engine: OnceLock<Weak<Shared>>,
 }
 
 impl Services {
+    /// The keys that steps of several runs share, unless the engine is gone. Not kept here: whoever has a handle keeps
+    /// these services, and must not keep the store with them.
+    pub(crate) fn step_keys(&self) -> Option<Arc<StepKeys>> {
+        Some(self.engine()?.step_keys.clone())
+    }
+
     /// Makes the id of a run that has no key.
     pub(crate) fn new_run_id(&self) -> RunId {
         self.run_ids.next(self.clock.now())
