@@ -8,7 +8,9 @@ use super::*;
 const AT_ONCE: Retention = Retention::of(Duration::ZERO);
 
 fn engine(ledger: &Arc<Ledger>) -> EngineBuilder {
-    super::engine(ledger).retention(AT_ONCE).key_ttl(Duration::ZERO)
+    super::engine(ledger)
+        .retention(AT_ONCE)
+        .key_ttl(Duration::ZERO)
 }
 
 async fn known(engine: &Engine) -> Vec<RunId> {
