@@ -137,7 +137,7 @@ async fn batches_that_overlap_wait_for_each_other_and_never_in_a_circle() {
             let inbox = engine.inbox("orders");
             async move {
                 let mut ids: Vec<u64> = (0..12).map(|n| round * 100 + (n + batch) % 16).collect();
-                if batch % 2 == 0 {
+                if batch.is_multiple_of(2) {
                     ids.reverse();
                 }
                 let events = ids.iter().map(|id| inbox.accept(*id).start(fulfil(*id)));
@@ -178,8 +178,12 @@ async fn of_two_engines_on_one_store_one_accepts_an_event() {
             async move { inbox.accept_all(events).await }
         }));
         let answers = answers.await;
-        for event in 0..2 {
-            let [one, two] = [0, 1].map(|n| *answers[n][event].as_ref().expect("accepted"));
+        let pairs = answers[0].iter().zip(&answers[1]);
+        for (one, two) in pairs {
+            let (one, two) = (
+                *one.as_ref().expect("accepted"),
+                *two.as_ref().expect("accepted"),
+            );
             match one.delivery {
                 Delivery::First => assert_duplicate(two, one),
                 Delivery::Duplicate => assert_duplicate(one, two),

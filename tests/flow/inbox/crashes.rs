@@ -38,7 +38,11 @@ impl Consumer {
         let inbox = engine.inbox("source");
         let gathering = engine.start(gather()).key("gather").await.expect("starts");
         while !self.left.is_empty() {
-            let count = if self.left.len() % 5 == 0 { 2 } else { 1 };
+            let count = if self.left.len().is_multiple_of(5) {
+                2
+            } else {
+                1
+            };
             let events: Vec<u64> = self.left.iter().rev().take(count).copied().collect();
             let accepting = events.iter().map(|event| match event {
                 0..4 => inbox.accept(*event).start(fulfil(*event)).into(),

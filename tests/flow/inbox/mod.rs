@@ -513,7 +513,7 @@ async fn on_a_disk_an_event_stays_accepted_through_drops_and_shutdowns() {
             .await
             .expect("accepted");
         firsts.push(new);
-        if life % 2 == 0 {
+        if life.is_multiple_of(2) {
             let run = engine.run::<fulfil>(new.run).await.expect("is there");
             run.result().await.expect("ends");
             engine.shutdown().await.expect("stops");

@@ -86,7 +86,7 @@ fn relaying(builder: EngineBuilder, received: &Received) -> EngineBuilder {
         let received = received.clone();
         async move {
             received.take(&message)?;
-            match message.id.as_bytes()[0] % 4 == 0 && message.attempt == 1 {
+            match message.id.as_bytes()[0].is_multiple_of(4) && message.attempt == 1 {
                 true => Err(Error::new("taken, but the receipt is lost")),
                 false => Ok(()),
             }
