@@ -10,7 +10,7 @@ use workflow_tests::Ledger;
 
 use super::{fulfil, gather, open};
 
-/// What the source delivers: orders below 4, payments from 4 on, a batch of two at a time now and then.
+/// What the source delivers: orders below 4 (with a key, in a queue, neither, both), payments from 4 on, a batch of two at a time now and then.
 const EVENTS: u64 = 7;
 
 /// Each event three times, in an order that follows from the seed.
@@ -45,7 +45,19 @@ impl Consumer {
             };
             let events: Vec<u64> = self.left.iter().rev().take(count).copied().collect();
             let accepting = events.iter().map(|event| match event {
-                0..4 => inbox.accept(*event).start(fulfil(*event)).into(),
+                0 => inbox.accept(*event).start(fulfil(*event)).into(),
+                1 => inbox.accept(*event).start(fulfil(*event)).key("o-1").into(),
+                2 => inbox
+                    .accept(*event)
+                    .start(fulfil(*event))
+                    .queue("slow")
+                    .into(),
+                3 => inbox
+                    .accept(*event)
+                    .start(fulfil(*event))
+                    .key("o-3")
+                    .queue("slow")
+                    .into(),
                 _ => inbox
                     .accept(*event)
                     .signal(gathering.id(), "payment", event),

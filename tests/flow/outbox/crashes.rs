@@ -3,6 +3,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use futures::future::{join, join_all};
@@ -94,10 +95,11 @@ fn relaying(builder: EngineBuilder, received: &Received) -> EngineBuilder {
     })
 }
 
-/// Lives through the story and one crash, until everything is relayed.
-async fn live_through(plan: FaultPlan) -> u64 {
+/// Lives through the story and one crash per plan, until everything is relayed.
+async fn live_through(plans: impl IntoIterator<Item = FaultPlan>) -> u64 {
     let (draws, received) = (Arc::default(), Received::default());
-    let mut store = MemoryStore::with_faults(plan);
+    let mut plans = plans.into_iter();
+    let mut store = MemoryStore::with_faults(plans.next().unwrap_or_default());
     let (drawn, writes) = loop {
         let living = async {
             let engine = relaying(builder(&draws), &received);
@@ -125,6 +127,7 @@ async fn live_through(plan: FaultPlan) -> u64 {
             drawn = living => break (drawn, store.writes()),
         }
         store = store.reopen(Surviving::Synced);
+        store.set_faults(plans.next().unwrap_or_default());
     };
     let (one, two, three) = drawn;
     let mut said = BTreeMap::new();
@@ -180,13 +183,108 @@ async fn live_through(plan: FaultPlan) -> u64 {
 
 #[tokio::test]
 async fn a_crash_at_any_write_loses_no_message_and_sends_none_without_its_outcome() {
-    let writes = live_through(FaultPlan::none()).await;
+    let writes = live_through([]).await;
     assert!(writes >= 15, "{writes}");
     for write in 0..writes {
         for fault in CRASHES {
-            let lived = live_through(FaultPlan::at(write, fault));
+            let lived = live_through([FaultPlan::at(write, fault)]);
             let lived = tokio::time::timeout(Duration::from_secs(60), lived).await;
             lived.unwrap_or_else(|_| panic!("{write} {fault:?}: not everything is relayed"));
+        }
+    }
+}
+
+#[tokio::test]
+async fn crash_upon_crash_comes_out_the_same() {
+    for seed in 0..120u64 {
+        // Two: after three in a row without progress a run is parked.
+        let plans = (1..=2).map(|life| {
+            let fault = CRASHES[(seed / life) as usize % 3];
+            FaultPlan::at((seed * 7 / life) % 19, fault)
+        });
+        let lived = tokio::time::timeout(Duration::from_secs(60), live_through(plans));
+        let lived = lived.await;
+        lived.unwrap_or_else(|_| panic!("{seed}: not everything is relayed"));
+    }
+}
+
+#[step]
+async fn two() -> Result<()> {
+    outbox("mail").push("poison")?;
+    outbox("mail").push("fine")?;
+    Ok(())
+}
+
+#[workflow]
+async fn pair() -> Result<()> {
+    two().await
+}
+
+/// Sets a message aside, mends what was wrong with it and has it retried, through one crash.
+async fn set_aside_through(plan: FaultPlan) -> (u64, usize) {
+    let (received, mended) = (Received::default(), Arc::new(AtomicBool::new(false)));
+    let mut store = MemoryStore::with_faults(plan);
+    let mut found = 0;
+    loop {
+        let living = async {
+            let (list, is_mended) = (received.clone(), mended.clone());
+            let options = RelayOptions::default()
+                .max_attempts(2)
+                .backoff(Duration::from_millis(1), Duration::from_millis(1));
+            let engine = Engine::builder().register::<pair>();
+            let engine = engine.outbox_with("mail", options, move |message| {
+                let (list, is_mended) = (list.clone(), is_mended.clone());
+                async move {
+                    match message.decode::<String>()? == "poison"
+                        && !is_mended.load(Ordering::SeqCst)
+                    {
+                        true => Err(Error::new("no such address")),
+                        false => list.take(&message),
+                    }
+                }
+            });
+            let engine = engine.open_with(store.clone()).await.expect("opens");
+            let run = engine.start(pair()).key("story").await.expect("starts");
+            run.result().await.expect("ends well");
+            let mail = engine.outbox("mail");
+            loop {
+                until_empty(&engine, "mail").await;
+                let mut aside = mail.set_aside(9).await.expect("lists");
+                assert!(aside.len() <= 1, "{aside:?}");
+                let Some(one) = aside.pop() else {
+                    return;
+                };
+                found += 1;
+                assert_eq!(one.message.attempt, 2);
+                mended.store(true, Ordering::SeqCst);
+                mail.retry(one.message.id).await.expect("is put back");
+            }
+        };
+        tokio::select! {
+            biased;
+            () = store.crashed() => {}
+            () = living => break,
+        }
+        store = store.reopen(Surviving::Synced);
+    }
+    let said: BTreeMap<_, _> = received.list().into_iter().collect();
+    let mut said: Vec<_> = said.into_values().collect();
+    said.sort();
+    assert_eq!(said, ["fine", "poison"]);
+    (store.writes(), found)
+}
+
+#[tokio::test]
+async fn a_crash_at_any_write_neither_loses_nor_doubles_what_is_set_aside() {
+    let (writes, found) = set_aside_through(FaultPlan::none()).await;
+    assert_eq!(found, 1);
+    assert!(writes >= 8, "{writes}");
+    for write in 0..writes {
+        for fault in CRASHES {
+            let lived = set_aside_through(FaultPlan::at(write, fault));
+            let lived = tokio::time::timeout(Duration::from_secs(60), lived).await;
+            let (_, found) = lived.unwrap_or_else(|_| panic!("{write} {fault:?}: it does not end"));
+            assert!((1..=2).contains(&found), "{write} {fault:?}: {found}");
         }
     }
 }

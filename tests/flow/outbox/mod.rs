@@ -7,11 +7,13 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use tokio::sync::Notify;
+use workflow_runtime::store::StoreError;
 use workflow_runtime::store::memory::{MemoryStore, Surviving};
 use workflow_runtime::testing::TestEngine;
 use workflow_runtime::{
-    Engine, EngineBuilder, Error, Message, MessageId, Result, RunError, checkpoint,
-    get_step_metadata, outbox, sleep, step, wait_for, workflow,
+    Engine, EngineBuilder, EngineError, Error, Message, MessageId, Result, Retention, RunError,
+    checkpoint, get_step_metadata, outbox, sleep, step, wait_for, workflow,
 };
 
 /// What was received, in order: which message, and what it said.
@@ -340,10 +342,11 @@ async fn outside_of_a_run_there_is_nothing_to_push_with() {
 }
 
 #[tokio::test]
-async fn messages_outlive_their_run_s_memory_and_wait_for_a_relay() {
+async fn messages_outlive_their_run_and_wait_for_a_relay() {
     let (draws, received) = (Arc::default(), Received::default());
     let store = MemoryStore::new();
     let engine = builder(&draws)
+        .retention(Retention::of(Duration::ZERO))
         .open_with(store.clone())
         .await
         .expect("opens");
@@ -351,6 +354,7 @@ async fn messages_outlive_their_run_s_memory_and_wait_for_a_relay() {
         let run = engine.start(shipping(order, 0)).await.expect("starts");
         run.result().await.expect("ends");
     }
+    assert_eq!(engine.sweep().await.expect("deletes"), 5);
     engine.shutdown().await.expect("stops");
     let engine = builder(&draws)
         .open_with(store.reopen(Surviving::Synced))
@@ -425,4 +429,45 @@ async fn on_a_disk_messages_are_relayed_by_whichever_process_comes_next() {
     assert_eq!(engine.outbox("mail").pending().await.expect("counts"), 0);
     engine.shutdown().await.expect("stops");
     assert_eq!(received.list().len(), 40, "what was taken is gone for good");
+}
+
+#[tokio::test]
+async fn on_a_disk_a_message_whose_handler_died_with_its_process_comes_again_under_its_id() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let (draws, taken) = (Arc::default(), Received::default());
+    let (list, told) = (taken.clone(), Arc::new(Notify::new()));
+    let begun = told.clone();
+    let engine = builder(&draws).outbox("mail", move |message| {
+        let noted = list.take(&message);
+        begun.notify_one();
+        async move {
+            noted?;
+            std::future::pending().await
+        }
+    });
+    let engine = engine.open(dir.path().join("db")).await.expect("opens");
+    let run = engine.start(shipping(7, 0)).await.expect("starts");
+    run.result().await.expect("ends");
+    tokio::time::timeout(Duration::from_secs(30), told.notified())
+        .await
+        .expect("is handed over");
+    drop(engine);
+    let received = Received::default();
+    let began = std::time::Instant::now();
+    let engine = loop {
+        let engine = relayed(builder(&draws), "mail", &received);
+        match engine.open(dir.path().join("db")).await {
+            Ok(engine) => break engine,
+            Err(EngineError::Store(StoreError::InUse { .. }))
+                if began.elapsed() < Duration::from_secs(10) =>
+            {
+                tokio::time::sleep(Duration::from_millis(1)).await;
+            }
+            Err(error) => panic!("{error}"),
+        }
+    };
+    until_empty(&engine, "mail").await;
+    assert_eq!(taken.list(), received.list()[..1]);
+    assert_eq!(received.texts(), ["order 7 draw 0", "order 7 again"]);
+    engine.shutdown().await.expect("stops");
 }

@@ -7,8 +7,11 @@ use std::time::Duration;
 
 use tokio::sync::Notify;
 use workflow_runtime::store::memory::{MemoryStore, Surviving};
+use workflow_runtime::store::{NoteKey, Store as _};
 use workflow_runtime::testing::TestEngine;
-use workflow_runtime::{Engine, Error, MessageId, RelayOptions, Result, outbox, step, workflow};
+use workflow_runtime::{
+    Delivery, Engine, Error, MessageId, PayloadCodec, RelayOptions, Result, outbox, step, workflow,
+};
 
 use super::{Received, until_empty, until_empty_within};
 
@@ -329,4 +332,61 @@ async fn runs_with_a_long_tail_do_not_keep_others_from_their_turn() {
         .rposition(|text| text.starts_with("short"))
         .expect("some");
     assert!(last < 100, "the last short one was number {last}");
+}
+
+/// Hides payloads from whoever looks at the disk.
+struct Xor;
+
+impl PayloadCodec for Xor {
+    fn encode(&self, plain: Vec<u8>) -> Result<Vec<u8>, String> {
+        Ok(plain.into_iter().map(|byte| byte ^ 0x5a).collect())
+    }
+
+    fn decode(&self, coded: &[u8]) -> Result<Vec<u8>, String> {
+        self.encode(coded.to_vec())
+    }
+}
+
+#[tokio::test]
+async fn messages_problems_and_events_go_through_the_payload_codec() {
+    let store = MemoryStore::new();
+    let open = async |store: &MemoryStore| {
+        let engine = builder().payload_codec(Xor).open_with(store.clone()).await;
+        engine.expect("opens")
+    };
+    let engine = open(&store).await;
+    let inbox = engine.inbox("source");
+    let first = inbox.accept("evt").start(speech("ada".into(), 2)).await;
+    let first = first.expect("accepted");
+    let run = engine.run::<speech>(first.run).await.expect("is there");
+    run.result().await.expect("ends");
+    let relayed = engine.outbox("mail").relay(|message| async move {
+        let text: String = message.decode()?;
+        Err(Error::fatal(format!("nobody wants {text:?}")))
+    });
+    relayed.expect("is relayed");
+    until_empty(&engine, "mail").await;
+    let aside = engine.outbox("mail").set_aside(9).await.expect("lists");
+    let mut problems: Vec<_> = aside.iter().map(|one| one.problem.as_str()).collect();
+    problems.sort_unstable();
+    assert_eq!(
+        problems,
+        ["nobody wants \"ada 0\"", "nobody wants \"ada 1\""]
+    );
+    for space in [0x70, 0x82] {
+        let notes = store.notes(NoteKey::new(space, &[]), None, 9).await;
+        for (_, value) in notes.expect("lists") {
+            let hidden = |text: &[u8]| !value.windows(text.len()).any(|part| part == text);
+            assert!(hidden(b"ada") && hidden(b"nobody"), "{space:x}");
+            assert!(space == 0x82 || hidden(first.run.as_bytes()));
+        }
+    }
+    drop(engine);
+    let engine = open(&store.reopen(Surviving::Synced)).await;
+    let again = engine.inbox("source").accept("evt");
+    let again = again.start(speech("ada".into(), 2)).await.expect("known");
+    assert_eq!(
+        (again.run, again.delivery),
+        (first.run, Delivery::Duplicate)
+    );
 }
