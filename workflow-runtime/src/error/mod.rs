@@ -51,7 +51,7 @@ pub struct Error {
     interrupted: Option<Interrupted>,
     /// The work had been done already: the step succeeds with this value. Never in a journal.
     #[serde(skip)]
-    done: Option<AlreadyDone>,
+    done: Option<Box<AlreadyDone>>,
 }
 
 /// What the error asks of the retry policy.
@@ -127,7 +127,7 @@ impl Error {
     /// In a workflow it is an error like others: a workflow has no other side.
     pub fn already_done<T: Serialize>(value: T) -> Self {
         Self {
-            done: Some(AlreadyDone::of(&value)),
+            done: Some(Box::new(AlreadyDone::of(&value))),
             ..Self::fatal("it had been done already")
         }
     }
@@ -199,7 +199,7 @@ impl Error {
     }
 
     pub(crate) fn done(&self) -> Option<&AlreadyDone> {
-        self.done.as_ref()
+        self.done.as_deref()
     }
 }
 
