@@ -268,8 +268,11 @@ impl<R> StepCall<'_, R> {
     fn key_failed(&self, core: &RunCore, error: &KeyError) {
         match error {
             KeyError::Stopped => return, // the engine is stopping, and the run leaves
-            KeyError::Store(failed) if !core.services.step_keys.store_works() => {
-                return core.trouble(Trouble::Store(failed.clone()));
+            KeyError::Store(failed) => {
+                let keys = core.services.step_keys();
+                if keys.is_none_or(|keys| !keys.store_works()) {
+                    return core.trouble(Trouble::Store(failed.clone()));
+                }
             }
             _ => {}
         }
@@ -386,7 +389,8 @@ impl Keyed {
         waker: &Waker,
     ) -> Option<KeyResult<Obtained>> {
         if let Claim::None = self.claim {
-            let asking = core.services.step_keys.clone().obtain(wanted);
+            // Without an engine nobody drives the run much longer.
+            let asking = core.services.step_keys()?.obtain(wanted);
             self.claim = Claim::Asking(Box::pin(asking), CallWaker::new(waker));
         }
         match std::mem::replace(&mut self.claim, Claim::None) {

@@ -348,7 +348,6 @@ impl EngineBuilder {
             undo_steps: self.undo_steps,
             pauses: Pauses::default(),
             namespace: self.namespace,
-            step_keys: StepKeys::new(keys.clone()),
             audit_key: self.audit_key,
             engine: OnceLock::new(),
         });
@@ -363,6 +362,7 @@ impl EngineBuilder {
             known_keys: KnownKeys::new(store.is_exclusive(), services.clock.clone()),
             duplicates: Arc::new(duplicates::Recorder::new(services.clock.clone())),
             retentions: self.retentions,
+            step_keys: StepKeys::new(keys.clone()),
             keys,
             plan: Plan::default(),
             store,

@@ -158,6 +158,8 @@ pub(crate) struct Shared {
     retentions: retention::Retentions,
     /// Keys that guard work outside of runs.
     keys: Arc<Book>,
+    /// Keys that steps of several runs share.
+    step_keys: Arc<StepKeys>,
     /// The tasks beside the runs.
     plan: plan::Plan,
     /// Runs that were driven when the process died.
@@ -185,8 +187,6 @@ pub(crate) struct Services {
     /// Workflows whose steps do not begin.
     pub(crate) pauses: pause::Pauses,
     pub(crate) namespace: Arc<str>,
-    /// Keys that steps of several runs share.
-    pub(crate) step_keys: Arc<StepKeys>,
     pub(crate) audit_key: Option<AuditKey>,
     /// The engine that these belong to.
     engine: OnceLock<Weak<Shared>>,
@@ -196,6 +196,12 @@ impl Services {
     /// Makes the id of a run that has no key.
     pub(crate) fn new_run_id(&self) -> RunId {
         self.run_ids.next(self.clock.now())
+    }
+
+    /// The keys that steps share, unless the engine is gone. Not kept here: handles keep these services, and must not
+    /// keep the store.
+    pub(crate) fn step_keys(&self) -> Option<Arc<StepKeys>> {
+        Some(self.engine()?.step_keys.clone())
     }
 
     /// The engine, unless it is gone.
