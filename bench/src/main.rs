@@ -9,6 +9,7 @@
 
 mod endless;
 mod duplicates;
+mod cost;
 mod engine;
 mod floor;
 mod guard;
@@ -71,6 +72,11 @@ fn main() -> ExitCode {
             let at_once = at_once.parse().expect("a number of runs");
             println!("{:.0}", engine::steps_per_second(scratch, at_once));
         }
+        ["cost", at_once, runs] => {
+            let at_once = at_once.parse().expect("a number");
+            cost::steps(scratch, at_once, runs.parse().expect("a number"));
+        }
+        ["cost-replay", steps] => cost::replay(scratch, steps.parse().expect("a number")),
         ["child", "waiting-memory"] => println!("{}", engine::waiting_memory(scratch, None)),
         ["child", "waiting-memory-evictable"] => {
             let never_reached = Duration::from_secs(600);
@@ -96,7 +102,7 @@ fn main() -> ExitCode {
         _ => {
             eprintln!(
                 "usage: bench floor | throughput | replay | waiting-memory | open-empty | sustained | sleepers [N] | \
-                 sleepers-store | timers | duplicates | signals | endless | guard | fan-out | shared-lookups | steps N"
+                 sleepers-store | timers | duplicates | signals | endless | guard | fan-out | shared-lookups | steps N | cost AT_ONCE RUNS | cost-replay STEPS"
             );
             return ExitCode::FAILURE;
         }
@@ -156,15 +162,26 @@ fn replay(scratch: &Path) {
     }
 }
 
-/// Whether a store that holds 1,000,000 steps is slower than a new one.
+/// Whether a store that holds 1,000,000 steps is slower than a new one: the last two slices of ten
+/// against the first two, by their part of the floor and by their processor time.
 fn sustained(scratch: &Path) {
-    let rates = engine::sustained(scratch, 1_000_000, 50_000);
-    let first = rates.iter().take(2).sum::<f64>() / 2.0;
-    let last = rates.iter().rev().take(2).sum::<f64>() / 2.0;
-    eprintln!("rates per 50,000 steps: {rates:.0?}");
-    Figure::engine("sustained-1024", "first_steps_per_s", first).print();
-    Figure::engine("sustained-1024", "last_steps_per_s", last).print();
-    Figure::engine("sustained-1024", "last_to_first", last / first).print();
+    let (mut ratios, mut costs) = (Vec::new(), Vec::new());
+    for _ in 0..repeats() {
+        let slices = engine::sustained(scratch, 1_000_000, 100_000);
+        let of_floor: Vec<f64> = slices.iter().map(|slice| slice.ratio).collect();
+        let cpu: Vec<f64> = slices.iter().map(|slice| slice.cpu_us_per_step).collect();
+        eprintln!("of the floor, per 100,000 steps: {of_floor:.3?}");
+        eprintln!("processor time of a step: {cpu:.2?} us");
+        let change = |values: &[f64]| {
+            let ends = values.iter().rev().take(2).sum::<f64>();
+            ends / values.iter().take(2).sum::<f64>()
+        };
+        ratios.push(change(&of_floor));
+        costs.push(change(&cpu));
+    }
+    eprintln!("last to first: {ratios:.2?} of the floor, {costs:.2?} of processor time");
+    Figure::engine("sustained-1024", "last_to_first", median(&mut ratios)).print();
+    Figure::engine("sustained-1024", "cpu_last_to_first", median(&mut costs)).print();
 }
 
 /// Measures what needs a process of its own.

@@ -364,7 +364,7 @@ async fn keys_are_usable_without_an_engine_at_hand() {
 #[tokio::test]
 async fn a_value_that_is_too_large_for_the_store_is_not_done_again_either() {
     let engine = Engine::builder()
-        .payload_limit(usize::MAX)
+        .payload_limit(16 * 1024 * 1024)
         .open_in_memory()
         .await;
     let engine = engine.expect("opens");

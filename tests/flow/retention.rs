@@ -204,6 +204,7 @@ async fn live_through(ledger: &Arc<Ledger>, plans: Vec<FaultPlan>) -> (RunId, Ru
 async fn a_crash_at_any_write_gives_no_generation_twice() {
     let (.., clean) = live_through(&Ledger::shared(), vec![]).await;
     assert!(clean.writes() >= 8, "{}", clean.writes());
+    assert_eq!(runs_in(&clean).await, 1);
     for write in 0..clean.writes() {
         for fault in [Fault::CrashBefore, Fault::CrashAfter, Fault::Tear] {
             let ledger = Ledger::shared();
@@ -212,7 +213,10 @@ async fn a_crash_at_any_write_gives_no_generation_twice() {
             assert_ne!(before, again, "{fault:?} at {write}");
             // The ledger refuses one id for two orders; both were charged.
             assert!(ledger.effects().contains(&"order 2".to_owned()));
-            assert_eq!(runs_in(&store).await, 1, "{fault:?} at {write}");
+            // The first is gone. The second may have been resumed, have ended and lost its key, but not be old enough
+            // to be swept when the third was started.
+            let left = runs_in(&store).await;
+            assert!((1..=2).contains(&left), "{left} runs, {fault:?} at {write}");
         }
     }
 }

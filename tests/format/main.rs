@@ -14,6 +14,7 @@ mod journal;
 mod line;
 mod listed;
 mod options;
+mod pushing;
 mod story;
 mod talk;
 mod talking;

@@ -96,6 +96,7 @@ mod codec;
 mod digest;
 mod duration;
 mod error;
+mod hashing;
 mod id_map;
 mod ids;
 mod key;
@@ -104,10 +105,10 @@ mod payload;
 mod shape;
 
 pub use call::{
-    Abort, CheckpointTaken, ChildRun, CloseHook, ContinueAsNew, Direct, Elapsed, Hook, Signals,
-    Sleep, Step, StepCall, TakeHook, Timeout, WaitFor, Workflow, WorkflowCall, abort, abort_keep,
-    checkpoint, continue_as_new, deprecate_patch, hook, patched, publish, signals, sleep,
-    sleep_until, start_child, timeout, undo_with, wait_for,
+    Abort, CheckpointTaken, ChildRun, CloseHook, ContinueAsNew, Direct, Elapsed, Hook, Outbox,
+    Signals, Sleep, Step, StepCall, TakeHook, Timeout, WaitFor, Workflow, WorkflowCall, abort,
+    abort_keep, checkpoint, continue_as_new, deprecate_patch, hook, outbox, patched, publish,
+    signals, sleep, sleep_until, start_child, timeout, undo_with, wait_for,
 };
 pub use context::{
     Scoped, StepMetadata, WorkflowMetadata, get_step_metadata, get_workflow_metadata, resource,
@@ -116,6 +117,7 @@ pub use context::{
 pub use determinism::{Random, now, random, uuid};
 pub use diagram::Diagram;
 pub use digest::Digest;
+pub use engine::{AcceptStart, Acceptance, Accepted, Delivery, Inbox, InboxError, InboxEvent};
 pub use engine::{
     Cancel, CatchUp, Debounce, Debounced, Duplicate, DuplicateBody, DuplicateKind, Duplicates,
     Engine, EngineBuilder, EngineError, Fork, ForkPoint, Lineage, OnConflict, OnFailure, Overlap,
@@ -123,8 +125,9 @@ pub use engine::{
     RunHandle, RunStatus, Runs, RunsPage, Schedule, ScheduleDescription, ScheduleHandle,
     SendSignal, Sent, Shutdown, Start, Terminate, Verification, Warning, Watch,
 };
+pub use engine::{Message, OutboxHandle, RelayOptions, SetAside};
 pub use error::{Error, Interrupted, Result, ResultExt};
-pub use ids::{ParseIdError, RunId, StepId};
+pub use ids::{MessageId, ParseIdError, RunId, StepId};
 pub use key::{Key, KeyPart, KeyParts};
 pub use logs::HideReplayed;
 pub use payload::{PayloadCodec, PayloadError};

@@ -152,7 +152,10 @@ async fn more_signals_than_a_write_takes_are_not_carried_but_named() {
             Err(error) => {
                 assert!(!goes_on, "{error}");
                 let error = error.to_string();
-                assert!(error.contains("signals that were not taken"), "{error}");
+                assert!(
+                    error.contains("of signals wait that were not taken"),
+                    "{error}"
+                );
             }
         }
     }

@@ -8,7 +8,9 @@ use super::*;
 const AT_ONCE: Retention = Retention::of(Duration::ZERO);
 
 fn engine(ledger: &Arc<Ledger>) -> EngineBuilder {
-    super::engine(ledger).retention(AT_ONCE)
+    super::engine(ledger)
+        .retention(AT_ONCE)
+        .key_ttl(Duration::ZERO)
 }
 
 async fn known(engine: &Engine) -> Vec<RunId> {
@@ -61,7 +63,8 @@ async fn a_crash_at_any_write_of_a_sweep_gives_no_id_twice() {
         for fault in [Fault::CrashBefore, Fault::CrashAfter, Fault::Tear] {
             let ledger = Ledger::shared();
             let store = MemoryStore::new();
-            let keeping = super::engine(&ledger).open_with(store.clone()).await;
+            let keeping = super::engine(&ledger).key_ttl(Duration::ZERO);
+            let keeping = keeping.open_with(store.clone()).await;
             let keeping = keeping.expect("opens");
             let run = keeping.start(living(0, 2)).key("k").await.expect("starts");
             run.result().await.expect("ends well");

@@ -115,7 +115,7 @@ impl Future for ContinueAsNew {
                 ))),
                 None => Trouble::Continue(call),
                 Some(what) => Trouble::Fail(Error::fatal(format!(
-                    "continue_as_new(..) at {site} while {what}: await or drop it first"
+                    "continue_as_new(..) at {site} while {what}"
                 ))),
             }),
             Some(Err(trouble)) => core.trouble(*trouble),

@@ -268,12 +268,11 @@ impl<R> StepCall<'_, R> {
     fn key_failed(&self, core: &RunCore, error: &KeyError) {
         match error {
             KeyError::Stopped => return, // the engine is stopping, and the run leaves
-            KeyError::Store(failed) => {
-                let keys = core.services.step_keys();
-                if keys.is_none_or(|keys| !keys.store_works()) {
-                    return core.trouble(Trouble::Store(failed.clone()));
-                }
-            }
+            KeyError::Store(failed) => match core.services.step_keys() {
+                Some(keys) if keys.store_works() => {}
+                Some(_) => return core.trouble(Trouble::Store(failed.clone())),
+                None => return, // the engine is gone
+            },
             _ => {}
         }
         let report = format!(
@@ -317,7 +316,7 @@ impl<R> StepCall<'_, R> {
                 tracing::debug!(
                     run = %core.run(), step = %made.id, name, conflict, "step answered by its key"
                 );
-                self.hand_in(made, &outcome, None);
+                self.hand_in(made, &outcome, None, Vec::new());
                 self.set_doing(Doing::HandedIn(decoded));
             }
             Settled::Park(obstacle) => core.trouble(Trouble::Park(obstacle)),
@@ -389,8 +388,8 @@ impl Keyed {
         waker: &Waker,
     ) -> Option<KeyResult<Obtained>> {
         if let Claim::None = self.claim {
-            // Without an engine nobody drives the run much longer.
-            let asking = core.services.step_keys()?.obtain(wanted);
+            let keys = core.services.step_keys()?; // without an engine nobody is woken
+            let asking = keys.obtain(wanted);
             self.claim = Claim::Asking(Box::pin(asking), CallWaker::new(waker));
         }
         match std::mem::replace(&mut self.claim, Claim::None) {

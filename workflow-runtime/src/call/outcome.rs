@@ -225,7 +225,7 @@ impl Made<'_> {
     pub(super) fn completed(
         &self,
         name: &'static str,
-        site: &Location<'_>,
+        site: &'static Location<'static>,
         input: Option<&Bytes>,
         outcome: &Outcome,
     ) -> Draft {

@@ -28,6 +28,7 @@ use crate::context::Scope;
 use crate::digest::InputDigest;
 use crate::engine::core::{Delivered, RunCore, Trouble, Turn};
 use crate::engine::obstacle::Obstacle;
+use crate::engine::outbox::Pushed;
 use crate::engine::resources::{MissingResource, Resources};
 use crate::engine::signal::CallWaker;
 use crate::engine::timers::Deadline;
@@ -36,7 +37,7 @@ use crate::error::Error;
 use crate::ids::{CallKind, StepId};
 use crate::journal::{Companion, Draft, Outcome};
 use crate::key::Key;
-use crate::replay::Known;
+use crate::replay::{Known, WaitingCall};
 
 /// A call of a step: await it, join it, or configure this one call first.
 ///
@@ -218,12 +219,14 @@ impl<'step, R> StepCall<'step, R> {
         cx: &mut Context<'_>,
     ) -> Poll<R> {
         let core = scope.core();
-        if let Stage::Made = self.stage
-            && !self.register(scope, id, cx)
-        {
+        let turn = match self.stage {
+            Stage::Made => self.register(scope, id, cx),
+            _ => Some(core.turn(id, cx.waker())),
+        };
+        let Some(turn) = turn else {
             return Poll::Pending;
-        }
-        match core.turn(id, cx.waker()) {
+        };
+        match turn {
             Turn::Take(delivered) => self.take(core, delivered),
             Turn::Wait { show_input } => {
                 if show_input {
@@ -249,37 +252,42 @@ impl<'step, R> StepCall<'step, R> {
         }
     }
 
-    fn register(&mut self, scope: &Scope, id: StepId, cx: &Context<'_>) -> bool {
+    /// Registers the call, and says what it is to do; `None` if it cannot be registered.
+    fn register(&mut self, scope: &Scope, id: StepId, cx: &Context<'_>) -> Option<Turn> {
         let (core, name) = (scope.core(), self.definition.name);
         match self.body.digest() {
             Ok(digest) => {
-                core.register(
+                let view = WaitingCall {
                     id,
-                    CallKind::Step,
+                    kind: CallKind::Step,
                     name,
-                    self.site,
-                    Some(digest),
-                    cx.waker(),
-                );
-                if self.register_key(scope, id, digest.strict) {
-                    self.register_undo(core, id);
-                }
-                if let Some(fresh_for) = self.definition.fresh_for {
-                    core.keep_fresh(id, fresh_for);
-                }
+                    site: self.site,
+                    digest: Some(digest),
+                    fresh_for: self.definition.fresh_for,
+                };
+                let turn = match (self.definition.undo, &self.keyed) {
+                    (None, None) => core.register_for_turn(view, cx.waker()),
+                    _ => {
+                        core.register(view, cx.waker());
+                        if self.register_key(scope, id, digest.strict) {
+                            self.register_undo(core, id);
+                        }
+                        core.turn(id, cx.waker()) // after that, which may fail the run
+                    }
+                };
                 self.stage = Stage::Waiting {
                     digest,
                     failed: 0,
                     doing: Doing::Nothing,
                 };
-                true
+                Some(turn)
             }
             Err(error) => {
                 core.trouble(Trouble::Fail(Error::fatal(format!(
                     "the input of step `{name}` at {} cannot be journaled: {error}",
                     self.site
                 ))));
-                false
+                None
             }
         }
     }
@@ -383,7 +391,9 @@ impl<'step, R> StepCall<'step, R> {
                             self.set_doing(Doing::Ready(running));
                             return;
                         }
-                        Begun::Interrupted => self.end(&made, AttemptEnd::Interrupted, cx),
+                        Begun::Interrupted => {
+                            self.end(&made, AttemptEnd::Interrupted, Vec::new(), cx);
+                        }
                         Begun::Not => return self.let_go_key(),
                     }
                 }
@@ -399,7 +409,8 @@ impl<'step, R> StepCall<'step, R> {
                         attempt: *failed + 1,
                         began_at: running.began_at,
                     };
-                    self.end(&made, end, cx);
+                    let pushed = running.take_pushed();
+                    self.end(&made, end, pushed, cx);
                 }
             }
         }
@@ -412,7 +423,7 @@ impl<'step, R> StepCall<'step, R> {
     }
 
     /// Judges an attempt that has ended: hands the outcome in, or backs off.
-    fn end(&mut self, made: &Made<'_>, end: AttemptEnd<R>, cx: &Context<'_>) {
+    fn end(&mut self, made: &Made<'_>, end: AttemptEnd<R>, pushed: Vec<Pushed>, cx: &Context<'_>) {
         let core = made.scope.core();
         let policy = self.policy.over(&core.services.config);
         let name = self.definition.name;
@@ -450,7 +461,9 @@ impl<'step, R> StepCall<'step, R> {
                         %run, %step, name, attempt, ok, replayed = false, "step executed"
                     );
                 }
-                self.hand_in(made, &outcome, companion);
+                // What failed has sent nothing.
+                let pushed = if ok { pushed } else { Vec::new() };
+                self.hand_in(made, &outcome, companion, pushed);
                 Doing::HandedIn(decoded)
             }
             Settled::Park(obstacle) => {
@@ -470,6 +483,7 @@ impl<'step, R> StepCall<'step, R> {
         made: &Made<'_>,
         outcome: &Outcome,
         companion: Option<Box<dyn Companion>>,
+        pushed: Vec<Pushed>,
     ) {
         let core = made.scope.core();
         if self.definition.undo.is_some() {
@@ -478,7 +492,13 @@ impl<'step, R> StepCall<'step, R> {
         let limit = core.services.config.kept_input_limit;
         let input = self.body.encode_input(&core.services.payloads, limit);
         let draft = made.completed(self.definition.name, self.site, input.as_ref(), outcome);
-        core.hand_in(made.id, draft.durable(self.durability()).with(companion));
+        core.hand_in(
+            made.id,
+            draft
+                .durable(self.durability())
+                .with(companion)
+                .with_messages(pushed),
+        );
     }
 }
 

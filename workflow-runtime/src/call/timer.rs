@@ -15,7 +15,7 @@ use crate::engine::signal::CallWaker;
 use crate::engine::timers::Deadline;
 use crate::ids::{CallKind, StepId};
 use crate::journal::{Draft, Event, TimerFired, TimerSet};
-use crate::replay::Known;
+use crate::replay::{Known, WaitingCall};
 
 /// The name that the ids of all timers are derived from.
 const TIMER: &str = "sleep";
@@ -119,7 +119,15 @@ impl Future for Sleep {
         assert_at_home(&scope, What::Timer, self.site);
         let core = scope.core();
         if let State::Made = self.state {
-            core.register(id, CallKind::Timer, TIMER, self.site, None, cx.waker());
+            let view = WaitingCall {
+                id,
+                kind: CallKind::Timer,
+                name: TIMER,
+                site: self.site,
+                digest: None,
+                fresh_for: None,
+            };
+            core.register(view, cx.waker());
             self.state = State::Waiting(None);
         }
         match core.turn(id, cx.waker()) {

@@ -20,8 +20,8 @@ use super::timers::Timers;
 use super::undo_steps::UndoSteps;
 use super::warnings::Warnings;
 use super::{
-    Config, Engine, EngineError, OnFailure, Owner, Queue, Services, Shared, duplicates, keys,
-    queues, retention, schedules, successors, task,
+    Config, Engine, EngineError, Message, OnFailure, Owner, Queue, RelayOptions, Services, Shared,
+    duplicates, keys, letters, outbox, queues, retention, schedules, successors, task,
 };
 use crate::call::{Step, Workflow};
 use crate::clock::Clock;
@@ -74,6 +74,7 @@ pub struct EngineBuilder {
     run_ids: RunIds,
     queues: Vec<Queue>,
     retentions: Retentions,
+    relays: Vec<outbox::Relay>,
 }
 
 impl Default for EngineBuilder {
@@ -102,6 +103,7 @@ impl Default for EngineBuilder {
             run_ids: RunIds::default(),
             queues: Vec::new(),
             retentions: Retentions::default(),
+            relays: Vec::new(),
         }
     }
 }
@@ -261,6 +263,36 @@ impl EngineBuilder {
         self
     }
 
+    /// Relays the messages of an outbox, from the moment the engine is opened; see [`OutboxHandle::relay`].
+    ///
+    /// [`OutboxHandle::relay`]: super::OutboxHandle::relay
+    #[must_use]
+    pub fn outbox<H, F>(self, name: &str, handler: H) -> Self
+    where
+        H: Fn(Message) -> F + Send + Sync + 'static,
+        F: Future<Output = crate::error::Result<()>> + Send + 'static,
+    {
+        self.outbox_with(name, RelayOptions::default(), handler)
+    }
+
+    /// Relays the messages of an outbox with limits of its own.
+    #[must_use]
+    pub fn outbox_with<H, F>(mut self, name: &str, options: RelayOptions, handler: H) -> Self
+    where
+        H: Fn(Message) -> F + Send + Sync + 'static,
+        F: Future<Output = crate::error::Result<()>> + Send + 'static,
+    {
+        if let Err(problem) = letters::check_name("outbox", name) {
+            self.problems.push(problem.to_string());
+        }
+        if self.relays.iter().any(|known| known.name() == name) {
+            self.problems
+                .push(format!("outbox `{name}` has two handlers"));
+        }
+        self.relays.push(outbox::Relay::new(name, options, handler));
+        self
+    }
+
     /// Sets how long runs are kept after they ended; for ever otherwise. See [`Engine::sweep`].
     #[must_use]
     pub fn retention(mut self, retention: Retention) -> Self {
@@ -365,6 +397,7 @@ impl EngineBuilder {
             step_keys: StepKeys::new(keys.clone()),
             keys,
             plan: Plan::default(),
+            relays: outbox::Relays::default(),
             store,
             services,
         });
@@ -379,6 +412,9 @@ impl EngineBuilder {
         duplicates::serve(&shared);
         retention::serve(&shared);
         keys::serve(&shared);
+        for relay in self.relays {
+            outbox::serve(&shared, relay)?;
+        }
         Ok(Engine {
             owner: Arc::new(Owner { shared }),
         })

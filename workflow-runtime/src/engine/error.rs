@@ -108,6 +108,14 @@ pub enum EngineError {
         /// What is wrong, and the way out.
         problem: String,
     },
+    /// The outbox cannot be used like that.
+    #[error("outbox `{name}`: {problem}")]
+    Outbox {
+        /// The outbox.
+        name: String,
+        /// What is wrong, and the way out.
+        problem: String,
+    },
     /// There is no such schedule.
     #[error("there is no schedule `{0}`: declare it with `engine.schedule(..)`")]
     UnknownSchedule(String),

@@ -169,7 +169,7 @@ impl KeyOptions {
     }
 
     /// What is promised to a run of a workflow: by the call, the workflow, or the engine.
-    fn promise<W: Workflow>(&self, shared: &Shared) -> Promise {
+    pub(super) fn promise<W: Workflow>(&self, shared: &Shared) -> Promise {
         let (definition, config) = (W::DEFINITION, &shared.services.config);
         Promise::new(
             self.ttl.or(definition.key_ttl).unwrap_or(config.key_ttl),
@@ -193,6 +193,15 @@ impl<'a> Asked<'a> {
             key,
             promise: options.promise::<W>(shared),
             on_conflict: options.on_conflict.unwrap_or_default(),
+        }
+    }
+
+    /// For a start that is refused if the key is held by a run with other input.
+    pub(super) fn strictly(key: &'a Key, promise: Promise) -> Self {
+        Self {
+            key,
+            promise,
+            on_conflict: OnConflict::Reject,
         }
     }
 

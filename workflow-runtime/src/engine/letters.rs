@@ -341,6 +341,9 @@ impl Shared {
         for run in news.mail {
             waking::mail_arrived(self, run);
         }
+        if news.messages {
+            self.relays.nudge();
+        }
         if news.published {
             self.published.notify_waiters();
         }

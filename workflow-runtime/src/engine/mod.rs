@@ -8,7 +8,7 @@
 //! `inspect` and `published` read. A start with a key goes through `known_keys`, `keyed` and `generations`; one that
 //! replaces a run through `successors`; `duplicates` has what was asked for again. Around them: `registry`, `resources`, `recovery`, `timers`, `signal`,
 //! `warnings`, `shutdown`. Beside the runs, as tasks of `plan` that keep `notes`: `schedules`, `queues`,
-//! `retention` (with the `generations` of keys).
+//! `retention` (with the `generations` of keys), the relays of `outbox`. `inbox` starts runs and sends signals for events.
 
 mod audit;
 mod begun;
@@ -20,6 +20,7 @@ mod error;
 mod fork;
 mod generations;
 mod handle;
+mod inbox;
 mod inspect;
 mod keyed;
 mod keys;
@@ -28,6 +29,7 @@ pub(crate) mod letters;
 mod lines;
 pub(crate) mod notes;
 pub(crate) mod obstacle;
+pub(crate) mod outbox;
 mod owed;
 mod pause;
 mod plan;
@@ -83,10 +85,12 @@ pub use duplicates::{Duplicate, DuplicateBody, DuplicateKind, Duplicates};
 pub use error::{EngineError, RunError};
 pub use fork::{Fork, ForkPoint};
 pub use handle::{RunHandle, RunStatus};
+pub use inbox::{AcceptStart, Acceptance, Accepted, Delivery, Inbox, InboxError, InboxEvent};
 pub use inspect::{ParseCursorError, RunCursor, Runs, RunsPage, Verification};
 pub use keyed::{OnConflict, OnFailure};
 pub use letters::{Cancel, SendSignal, Sent};
 pub use lines::Lineage;
+pub use outbox::{Message, OutboxHandle, RelayOptions, SetAside};
 pub use pause::Paused;
 pub use published::Watch;
 pub use queues::{Debounce, Debounced, Queue, QueueDescription, QueueHandle};
@@ -162,6 +166,8 @@ pub(crate) struct Shared {
     step_keys: Arc<StepKeys>,
     /// The tasks beside the runs.
     plan: plan::Plan,
+    /// Who relays the messages of which outbox.
+    relays: outbox::Relays,
     /// Runs that were driven when the process died.
     marks: Arc<poison::Marks>,
     /// What is known of keys without asking the store.
@@ -193,6 +199,12 @@ pub(crate) struct Services {
 }
 
 impl Services {
+    /// The keys that steps of several runs share, unless the engine is gone. Not kept here: whoever has a handle keeps
+    /// these services, and must not keep the store with them.
+    pub(crate) fn step_keys(&self) -> Option<Arc<StepKeys>> {
+        Some(self.engine()?.step_keys.clone())
+    }
+
     /// Makes the id of a run that has no key.
     pub(crate) fn new_run_id(&self) -> RunId {
         self.run_ids.next(self.clock.now())
@@ -405,6 +417,7 @@ impl Shared {
     fn stop_all(&self, reason: &str) {
         self.closing.store(true, Ordering::Release);
         self.plan.stop();
+        self.relays.stop();
         let mut entries: Vec<_> = self.runs().drain().map(|(_, entry)| entry).collect();
         entries.extend(self.sleepers.take_awaited());
         for entry in entries {

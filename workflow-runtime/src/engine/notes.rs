@@ -51,6 +51,12 @@ pub(super) enum Space {
     GuardedExpiry = 0x71,
     /// What of an outcome does not fit into its row: namespace, key, number from 1.
     GuardedChunk = 0x72,
+    /// Messages to be relayed: namespace, outbox, run, number of the record, number. See `outbox`.
+    Message = 0x80,
+    /// Failed attempts at relaying them: as the message.
+    MessageTries = 0x81,
+    /// Messages that were set aside: namespace, outbox, id.
+    MessageAside = 0x82,
 }
 
 /// Names a note of this engine's namespace; with leading parts only, all notes below them.

@@ -38,6 +38,7 @@ impl Shutdown {
         shared.closing.store(true, Ordering::Release);
         shared.plan.stop();
         shared.keys.close();
+        shared.relays.close();
         let entries: Vec<_> = shared.runs().values().cloned().collect();
         entries.iter().for_each(|entry| entry.begin_closing());
         drop(entries);
@@ -50,6 +51,7 @@ impl Shutdown {
                 left.await;
             }
             shared.keys.drained().await;
+            shared.relays.drained().await;
         };
         let _ = tokio::time::timeout(self.grace, all_left).await;
         shared.stop_all("the engine was shut down");

@@ -134,6 +134,8 @@ impl<W: Workflow> Start<W> {
     }
 
     async fn run(self) -> Result<RunHandle<W>, EngineError> {
+        // A start that is answered from memory never waits: without this a loop of them would let nobody else run.
+        tokio::task::coop::consume_budget().await;
         self.check_key()?;
         self.placing.queue()?;
         let call = self.call; // by value: no reference to its input may live across a wait

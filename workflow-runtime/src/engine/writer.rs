@@ -6,6 +6,7 @@
 
 use std::sync::Arc;
 
+use super::outbox::is_message;
 use super::poison::Marked;
 use crate::clock::{Clock, Timestamp};
 use crate::ids::{RunId, StepId};
@@ -61,6 +62,8 @@ pub(crate) struct News {
     pub(crate) mail: Vec<RunId>,
     /// Whether something was published.
     pub(crate) published: bool,
+    /// Whether there are messages to be relayed.
+    pub(crate) messages: bool,
 }
 
 impl Writer {
@@ -69,7 +72,7 @@ impl Writer {
     pub(crate) fn append(
         &mut self,
         drafts: &mut Vec<Draft>,
-        changes: Option<Box<Changes>>,
+        mut changes: Option<Box<Changes>>,
         sync: bool,
         unmarked: Option<Box<Marked>>,
     ) -> Commit {
@@ -84,6 +87,13 @@ impl Writer {
             synced |= draft.durability().unwrap_or(self.durability) == Durability::Synced;
             let time = self.clock.now().max(self.last_time);
             self.last_time = time;
+            if let Some(messages) = draft.take_messages() {
+                synced = true; // a message must not go out and its outcome be lost with the power
+                let seq = self.chain.next_seq();
+                let notes = messages.into_iter();
+                let notes = notes.map(|message| message.into_note(self.run, seq, time));
+                changes.get_or_insert_default().notes.extend(notes);
+            }
             frames.push(draft.seal(time, &mut self.chain));
             companions.extend(draft.take_companion());
             let due = match draft.into_effect() {
@@ -177,6 +187,7 @@ impl News {
             created: changes.create.iter().map(|new| new.header.run).collect(),
             mail: changes.post.iter().map(|letter| letter.to).collect(),
             published: !changes.notes.is_empty(),
+            messages: changes.notes.iter().any(is_message),
         }
     }
 }

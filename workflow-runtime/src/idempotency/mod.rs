@@ -27,6 +27,7 @@
 mod claim;
 pub mod conformance;
 mod engine_keys;
+mod events;
 #[cfg(feature = "http")]
 pub mod http;
 mod names;
@@ -43,8 +44,11 @@ use crate::digest::Digest;
 use crate::store::{BoxFuture, StoreError};
 
 pub use claim::InFlight;
+pub(crate) use claim::{Acquired, Claim, acquire};
 pub use engine_keys::EngineKeys;
-pub(crate) use engine_keys::{Book, Held, Obtained, StepKeys, Wanted, sweep};
+pub(crate) use engine_keys::{Book, Completing, Held, Joined, Obtained, StepKeys, Wanted, sweep};
+pub use events::KeyInbox;
+pub(crate) use events::{KEEP_FOR, caused, caused_run, event_key};
 pub use names::{KeyId, OwnerId};
 pub use once::{Once, OnceError};
 #[cfg(feature = "redis")]

@@ -11,6 +11,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use super::claim::{self, Acquired, Claim, MIN_LEASE, Recorded};
+use super::events::{self, EVENT_KIND};
 use super::{
     Completion, DEFAULT_LEASE, DEFAULT_TTL, InFlight, KeyError, KeyId, KeyStore, OwnerId, Reserve,
 };
@@ -53,6 +54,7 @@ const NO_VALUE: u8 = 1;
 pub struct Once<'k> {
     keys: Held<'k>,
     payloads: Payloads,
+    kind: &'static str,
     key: Key,
     scope: Box<str>,
     body: Result<Digest, String>,
@@ -76,6 +78,7 @@ impl<'k> Once<'k> {
         Self {
             keys,
             payloads,
+            kind: KIND,
             key,
             scope: "".into(),
             body: digest_of(&()),
@@ -117,6 +120,18 @@ impl<'k> Once<'k> {
         self
     }
 
+    /// Compares a body whose digest is known.
+    pub(crate) fn of_body(mut self, body: Result<Digest, String>) -> Self {
+        self.body = body;
+        self
+    }
+
+    /// Makes the key that of an event in an inbox.
+    pub(crate) fn of_event(mut self, inbox: &str) -> Self {
+        self.kind = EVENT_KIND;
+        self.scope(inbox)
+    }
+
     /// Does the work, unless it was done: then the recorded outcome is returned.
     ///
     /// An outcome is recorded, durably, before it is returned. Work that fails, panics or is dropped frees
@@ -137,7 +152,7 @@ impl<'k> Once<'k> {
         }
         let body = self.body.clone().map_err(OnceError::Body)?;
         let request = Reserve {
-            key: KeyId::derive(KIND, &self.scope, &self.key),
+            key: KeyId::derive(self.kind, &self.scope, &self.key),
             body,
             owner: OwnerId::next(),
             lease: self.lease,
@@ -210,6 +225,11 @@ impl<'k> Once<'k> {
             [FORMAT, NO_VALUE, problem @ ..] => {
                 Err(OnceError::NoValue(String::from_utf8_lossy(problem).into()))
             }
+            [FORMAT, events::CAUSED, ..] => Err(OnceError::Keys(KeyError::Unreadable {
+                key,
+                problem: "the event was accepted with a run or a signal: handle it in one way only"
+                    .into(),
+            })),
             _ => Err(OnceError::Keys(KeyError::Unreadable {
                 key,
                 problem: "it is no outcome of this release's `once`".into(),

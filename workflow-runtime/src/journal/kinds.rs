@@ -348,6 +348,15 @@ pub struct UndoStep {
     pub completed: bool,
 }
 
+/// The workflow's own code pushed a message into an outbox, which got it in the same write.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MessagePushed {
+    /// The place in the workflow that pushed it, as the id of a call.
+    pub call: StepId,
+    /// The outbox.
+    pub outbox: Box<str>,
+}
+
 /// The workflow ended itself with a reason.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RunAborted {

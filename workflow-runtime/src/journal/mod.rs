@@ -19,10 +19,10 @@ pub(crate) use chain::{AuditKey, Chain};
 pub(crate) use draft::{Companion, Draft, Effect, Source, StepCompletedParts, StepIntentParts};
 pub use kinds::{
     AttemptFailed, CancelRequested, CarriedChild, CarriedUndo, Checkpoint, ChildFinished,
-    ChildStarted, Closing, End, Outcome, Parent, PatchMarker, RunAborted, RunCancelled,
-    RunCompleted, RunContinued, RunFailed, RunForked, RunRecovered, RunReopened, RunStarted,
-    RunSucceeds, SignalReceived, StaleOutcomeDiscarded, StepCompleted, StepIntent, TimerFired,
-    TimerSet, UndoCarried, UndoStep,
+    ChildStarted, Closing, End, MessagePushed, Outcome, Parent, PatchMarker, RunAborted,
+    RunCancelled, RunCompleted, RunContinued, RunFailed, RunForked, RunRecovered, RunReopened,
+    RunStarted, RunSucceeds, SignalReceived, StaleOutcomeDiscarded, StepCompleted, StepIntent,
+    TimerFired, TimerSet, UndoCarried, UndoStep,
 };
 pub use record::{Event, Record};
 

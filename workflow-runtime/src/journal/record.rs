@@ -8,13 +8,15 @@
 use bytes::Bytes;
 
 use super::kinds::{
-    AttemptFailed, CancelRequested, Checkpoint, ChildFinished, ChildStarted, Closing, PatchMarker,
-    RunAborted, RunCancelled, RunCompleted, RunContinued, RunFailed, RunForked, RunRecovered,
-    RunReopened, RunStarted, RunSucceeds, SignalReceived, StaleOutcomeDiscarded, StepCompleted,
-    StepIntent, TimerFired, TimerSet, UndoCarried,
+    AttemptFailed, CancelRequested, Checkpoint, ChildFinished, ChildStarted, Closing,
+    MessagePushed, Outcome, PatchMarker, RunAborted, RunCancelled, RunCompleted, RunContinued,
+    RunFailed, RunForked, RunRecovered, RunReopened, RunStarted, RunSucceeds, SignalReceived,
+    StaleOutcomeDiscarded, StepCompleted, StepIntent, TimerFired, TimerSet, UndoCarried,
 };
 use crate::clock::Timestamp;
-use crate::codec;
+use crate::codec::{self, FieldsReader};
+use crate::digest::{Digest, InputDigest};
+use crate::ids::StepId;
 
 /// The numbers of the record kinds. What a later release will write is reserved here, so
 /// that no number is ever used twice.
@@ -43,6 +45,7 @@ mod tag {
     pub(super) const RUN_CANCELLED: u8 = 23;
     pub(super) const RUN_CONTINUED: u8 = 24;
     pub(super) const RUN_SUCCEEDS: u8 = 25;
+    pub(super) const MESSAGE_PUSHED: u8 = 26;
 
     /// Named here, written by later releases.
     pub(super) const RESERVED: [(u8, &str); 1] = [(14, "step abandoned")];
@@ -107,6 +110,8 @@ pub enum Event {
     RunForked(RunForked),
     /// The run goes on where another one left off.
     RunSucceeds(RunSucceeds),
+    /// The workflow's own code pushed a message into an outbox.
+    MessagePushed(MessagePushed),
     /// The workflow returned a value.
     RunCompleted(RunCompleted),
     /// The workflow failed.
@@ -166,6 +171,7 @@ impl Event {
             Self::RunReopened(fields) => (tag::RUN_REOPENED, codec::encode(fields)),
             Self::PatchMarker(fields) => (tag::PATCH_MARKER, codec::encode(fields)),
             Self::RunForked(fields) => (tag::RUN_FORKED, codec::encode(fields)),
+            Self::MessagePushed(fields) => (tag::MESSAGE_PUSHED, codec::encode(fields)),
             Self::RunCompleted(fields) => (tag::RUN_COMPLETED, codec::encode(fields)),
             Self::RunFailed(fields) => (tag::RUN_FAILED, codec::encode(fields)),
             Self::RunAborted(fields) => (tag::RUN_ABORTED, codec::encode(fields)),
@@ -201,7 +207,10 @@ impl Event {
         let (&tag, fields) = body.split_first().ok_or(RecordError::Empty)?;
         match tag {
             tag::RUN_STARTED => read("run started", fields, Self::RunStarted),
-            tag::STEP_COMPLETED => read("step completed", fields, Self::StepCompleted),
+            tag::STEP_COMPLETED => match step_completed(fields) {
+                Some((time, step)) => Ok((time, Self::StepCompleted(step))),
+                None => read("step completed", fields, Self::StepCompleted),
+            },
             tag::ATTEMPT_FAILED => read("attempt failed", fields, Self::AttemptFailed),
             tag::STEP_INTENT => read("step intent", fields, Self::StepIntent),
             tag::TIMER_SET => read("timer set", fields, Self::TimerSet),
@@ -222,6 +231,7 @@ impl Event {
             tag::RUN_REOPENED => read("run reopened", fields, Self::RunReopened),
             tag::PATCH_MARKER => read("patch marker", fields, Self::PatchMarker),
             tag::RUN_FORKED => read("run forked", fields, Self::RunForked),
+            tag::MESSAGE_PUSHED => read("message pushed", fields, Self::MessagePushed),
             tag::RUN_COMPLETED => read("run completed", fields, Self::RunCompleted),
             tag::RUN_FAILED => read("run failed", fields, Self::RunFailed),
             tag::RUN_ABORTED => read("run aborted", fields, Self::RunAborted),
@@ -231,6 +241,41 @@ impl Event {
             tag => Err(newer(tag)),
         }
     }
+}
+
+/// Reads the record that journals consist of, and only in the form that is written: all else is left to
+/// bincode, and so is the word on what is wrong.
+fn step_completed(fields: &[u8]) -> Option<(Timestamp, StepCompleted)> {
+    let mut fields = FieldsReader(fields);
+    let time = Timestamp::from_micros(fields.number()?);
+    let payload = |bytes: &[u8]| Bytes::copy_from_slice(bytes);
+    let step = StepCompleted {
+        step: StepId::from_bytes(fields.array()?),
+        name: fields.text()?,
+        scope: fields.text()?,
+        source: fields.text()?,
+        input_digest: InputDigest {
+            strict: Digest::from_bytes(fields.array()?),
+            unordered: match fields.option()? {
+                true => Some(Digest::from_bytes(fields.array()?)),
+                false => None,
+            },
+        },
+        input: match fields.option()? {
+            true => Some(payload(fields.bytes()?)),
+            false => None,
+        },
+        attempts: u32::try_from(fields.number()?).ok()?,
+        called_at: Timestamp::from_micros(fields.number()?),
+        attempt_began_at: Timestamp::from_micros(fields.number()?),
+        outcome: match fields.number()? {
+            0 => Outcome::Ok(payload(fields.bytes()?)),
+            1 => Outcome::Err(payload(fields.bytes()?)),
+            2 => Outcome::Broken(payload(fields.bytes()?)),
+            _ => return None,
+        },
+    };
+    fields.whole((time, step))
 }
 
 fn newer(tag: u8) -> RecordError {
@@ -264,7 +309,7 @@ fn read<T: serde::de::DeserializeOwned>(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::ids::{RunId, StepId};
+    use crate::ids::RunId;
     use crate::journal::CarriedChild;
 
     #[test]

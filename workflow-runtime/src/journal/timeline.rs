@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use super::{End, Event, Journal, Outcome, Record};
 use crate::clock::Timestamp;
+use crate::ids::MessageId;
 use crate::store::RunState;
 
 impl fmt::Display for Journal {
@@ -145,6 +146,10 @@ impl fmt::Display for Event {
                 "↪ {:<16} {}  number {} of the line of {}",
                 "continues", line.previous, line.ordinal, line.first
             ),
+            Self::MessagePushed(pushed) => {
+                let id = MessageId::derive(pushed.call, &pushed.outbox, 0);
+                write!(f, "✎ {:<16} {id} pushed", pushed.outbox)
+            }
             Self::RunCompleted(_) => write!(f, "■ completed"),
             Self::RunFailed(_) => write!(f, "■ failed"),
             Self::RunAborted(aborted) => write!(f, "■ aborted: {}", aborted.reason),

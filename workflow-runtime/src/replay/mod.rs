@@ -8,6 +8,7 @@
 mod fresh;
 mod mismatch;
 mod past;
+mod unmade;
 
 use std::collections::VecDeque;
 use std::panic::Location;
@@ -272,6 +273,10 @@ impl History {
                 self.past.add_patch(patch.name);
                 return;
             }
+            Event::MessagePushed(pushed) => {
+                self.past.add_pushed(pushed.call);
+                return;
+            }
             Event::RunForked(fork) => {
                 self.past_of(fork.origin);
                 return;
@@ -329,7 +334,7 @@ impl History {
             Known::Failed { .. } => false,
         });
         let shared = outcomes.into_iter().chain(self.known.keys().copied());
-        let shared = shared.collect();
+        let shared = shared.chain(self.past.pushed()).collect();
         let last = self.deliveries.back().map(|delivery| delivery.seq);
         self.past.fork(origin, shared, last);
         if let Some(succeeds) = &mut self.succeeds {

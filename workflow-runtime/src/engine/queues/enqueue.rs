@@ -156,3 +156,19 @@ pub(in crate::engine) async fn enqueue(
         Committed::Refused(_) => Ok(None),
     }
 }
+
+/// What puts a run that is created asleep into a queue, for whoever creates it in a commit of their own.
+///
+/// # Errors
+///
+/// If there is no such queue, or the store fails.
+pub(in crate::engine) async fn joining(
+    shared: &Shared,
+    queue: &str,
+    placing: &Placing,
+    run: RunId,
+) -> Result<[NoteChange; 2], EngineError> {
+    settings(shared, queue).await?;
+    let place = Place::new(queue, placing);
+    Ok([place.entry(shared, run), awaits_its_turn(run)])
+}

@@ -19,7 +19,7 @@ mod tests;
 
 pub use debounce::{Debounce, Debounced};
 pub(super) use dispatch::serve;
-pub(super) use enqueue::{Place, Placing, awaits_its_turn, enqueue, entry};
+pub(super) use enqueue::{Place, Placing, awaits_its_turn, enqueue, entry, joining};
 pub use handle::{QueueDescription, QueueHandle};
 pub use limits::Queue;
 

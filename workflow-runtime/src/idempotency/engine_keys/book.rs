@@ -4,6 +4,7 @@
 //! read or a write of the store.
 
 mod recording;
+mod with;
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry as Place;
@@ -26,6 +27,8 @@ use crate::digest::Digest;
 use crate::engine::notes;
 use crate::payload::Payloads;
 use crate::store::Store;
+
+pub(crate) use with::{Completing, Joined};
 
 /// The keys of one namespace in one process.
 pub(crate) struct Book {
@@ -246,18 +249,6 @@ impl Book {
             drop(state);
             tell(gone);
         }
-    }
-
-    /// Ends a claim whose outcome was written, or could not be.
-    pub(super) fn settle(&self, ticket: &Ticket, known: Option<Known>) {
-        let mut state = self.lock();
-        match known {
-            Some(known) => state.cache.insert(ticket.key, known),
-            None => state.cache.remove(&ticket.key),
-        }
-        let gone = self.remove(&mut state, ticket);
-        drop(state);
-        tell(gone);
     }
 
     /// Takes a claim out of the table. Who waits for it is to be told without the lock: its waker may be a user's.

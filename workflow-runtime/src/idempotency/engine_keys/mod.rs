@@ -19,7 +19,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 
-pub(crate) use self::book::Book;
+pub(crate) use self::book::{Book, Completing, Joined};
 pub(crate) use self::steps::{Held, Obtained, StepKeys, Wanted};
 pub(crate) use self::sweep::sweep;
 use super::{Completion, Entry, KeyId, KeyResult, KeyStore, Reservation, Reserve, Ticket};
@@ -33,15 +33,16 @@ use crate::store::BoxFuture;
 pub struct EngineKeys {
     book: Arc<Book>,
     /// Keeps the engine's tasks going: they sweep.
-    _engine: Engine,
+    engine: Engine,
 }
 
 impl EngineKeys {
     pub(crate) fn new(book: Arc<Book>, engine: Engine) -> Self {
-        Self {
-            book,
-            _engine: engine,
-        }
+        Self { book, engine }
+    }
+
+    pub(crate) fn engine(&self) -> &Engine {
+        &self.engine
     }
 
     /// Removes the outcomes whose time is over, without waiting for the background task, which does so when the engine

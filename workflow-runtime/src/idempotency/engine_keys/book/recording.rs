@@ -11,7 +11,7 @@ use bytes::Bytes;
 use super::super::super::{Completion, Done, KeyError, KeyId, KeyResult, Ticket};
 use super::super::cache::Known;
 use super::super::rows::{self, MAX_CODED, MAX_OUTCOME, Row};
-use super::{Before, Book};
+use super::{Before, Book, tell};
 use crate::engine::notes;
 use crate::store::{Changes, Commit, Committed, Guard, NoteChange, NoteKey, Refusal};
 
@@ -92,13 +92,24 @@ impl Book {
                 expires_at,
             },
         };
-        let ticket = *ticket;
         Ok(Some(Recording {
-            ticket,
+            ticket: *ticket,
             row,
             before,
             known,
         }))
+    }
+
+    /// Ends a claim whose outcome was written, or could not be.
+    pub(in super::super) fn settle(&self, ticket: &Ticket, known: Option<Known>) {
+        let mut state = self.lock();
+        match known {
+            Some(known) => state.cache.insert(ticket.key, known),
+            None => state.cache.remove(&ticket.key),
+        }
+        let gone = self.remove(&mut state, ticket);
+        drop(state);
+        tell(gone);
     }
 
     /// Writes a row, unless another engine was faster.
