@@ -210,12 +210,6 @@ impl Services {
         self.run_ids.next(self.clock.now())
     }
 
-    /// The keys that steps share, unless the engine is gone. Not kept here: handles keep these services, and must not
-    /// keep the store.
-    pub(crate) fn step_keys(&self) -> Option<Arc<StepKeys>> {
-        Some(self.engine()?.step_keys.clone())
-    }
-
     /// The engine, unless it is gone.
     pub(crate) fn engine(&self) -> Option<Arc<Shared>> {
         self.engine.get()?.upgrade()
