@@ -157,5 +157,5 @@ pub async fn run() -> Result<String> {
     assert_eq!(bank.ledger(), ["ada 500", "bob 500"]);
     server.abort();
     engine.shutdown().await?;
-    Ok("9 requests of two customers, one charge each".into())
+    Ok("9 requests for the orders of two customers, one charge each".into())
 }

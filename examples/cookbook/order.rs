@@ -18,6 +18,9 @@ use super::world::{Service, two_lives};
 /// How long a price may be relied on; the same time as in `fresh_for`.
 const FRESH: u64 = 30;
 
+const HOUR: u64 = 3600;
+const TWO_HOURS: u64 = 2 * HOUR;
+
 #[derive(Debug, Clone, Serialize, Deserialize)]
 struct Quote {
     edge: i64,
@@ -43,7 +46,8 @@ async fn place(
     if exchange.now() > quote.at + FRESH {
         return Ok(None);
     }
-    Ok(Some(exchange.orders.act(id, symbol)))
+    let order = format!("{symbol} at {}", exchange.now());
+    Ok(Some(exchange.orders.act(id, order)))
 }
 
 #[workflow(key_ttl = "90d")]
@@ -58,11 +62,12 @@ async fn take_edge(symbol: String) -> Result<usize> {
     }
 }
 
-/// An exchange with a clock. There is an edge for a minute only.
+/// An exchange with a clock. There is an edge for a minute, and then again after two hours.
 #[derive(Default)]
 struct Exchange {
     orders: Service,
     seconds: AtomicU64,
+    quotes: AtomicU64,
 }
 
 impl Exchange {
@@ -71,8 +76,9 @@ impl Exchange {
     }
 
     fn quote(&self, _symbol: &str) -> Quote {
+        self.quotes.fetch_add(1, Ordering::Relaxed);
         let at = self.now();
-        let edge = if at < 60 { 5 } else { -1 };
+        let edge = if (60..TWO_HOURS).contains(&at) { -1 } else { 5 };
         Quote { edge, at }
     }
 }
@@ -109,15 +115,23 @@ async fn live(store: MemoryStore, exchange: Arc<Exchange>) -> Result<Came> {
     }
 }
 
-/// Crashes at every write, and comes back a second or an hour later.
+/// How often what came of it.
+#[derive(Default)]
+struct Tally {
+    placed: u32,
+    renewed: u32,
+    aborted: u32,
+}
+
+/// Crashes at every write, and comes back after a second, an hour or two.
 ///
 /// # Errors
 ///
 /// If the engine fails.
 pub async fn run() -> Result<String> {
     assert_audit_clean::<take_edge>();
-    let (mut placed, mut aborted) = (0, 0);
-    for outage in [1, 3600] {
+    let mut tally = Tally::default();
+    for outage in [1, HOUR, TWO_HOURS] {
         for fault in [Fault::CrashBefore, Fault::CrashAfter] {
             for write in 0.. {
                 let exchange = Arc::new(Exchange::default());
@@ -127,27 +141,43 @@ pub async fn run() -> Result<String> {
                     exchange.seconds.store(before * outage, Ordering::Relaxed);
                     live(store, exchange.clone())
                 });
-                let came = came.await?;
-                let Some(came) = came else { break };
-                let orders = exchange.orders.ledger();
-                match came {
-                    Came::Placed(order) => {
-                        assert_eq!((order, orders.len()), (1, 1), "{fault:?} {write}");
-                        placed += 1;
-                    }
-                    Came::Aborted(reason) => {
-                        assert_eq!(reason, "edge expired");
-                        assert!(orders.is_empty(), "{fault:?} {write}: {orders:?}");
-                        assert_eq!(outage, 3600, "after a second the edge is still there");
-                        aborted += 1;
-                    }
-                }
+                let Some(came) = came.await? else { break };
+                judge(came, &exchange, (outage, fault), &mut tally);
             }
         }
     }
-    assert!(placed > 0 && aborted > 0);
+    let Tally {
+        placed,
+        renewed,
+        aborted,
+    } = tally;
+    assert!(placed > 0 && renewed > 0 && aborted > 0);
+    let outages = placed + aborted;
     Ok(format!(
-        "{} outages: {placed} times one order, {aborted} times none and \"edge expired\"",
-        placed + aborted
+        "{outages} outages: {placed} times one order, {aborted} times none and \"edge expired\""
     ))
+}
+
+/// Checks that there is one order or none, as the run says, and that none was placed on an old price.
+fn judge(came: Came, exchange: &Exchange, outage: (u64, Fault), tally: &mut Tally) {
+    let orders = exchange.orders.ledger();
+    match came {
+        Came::Placed(order) => {
+            assert_eq!((order, orders.len()), (1, 1), "{outage:?}");
+            assert_ne!(orders, [format!("BTC at {HOUR}")], "there was no edge");
+            // The price was on record, was too old, and was asked for again.
+            let quotes = exchange.quotes.load(Ordering::Relaxed);
+            let is_new = orders == [format!("BTC at {TWO_HOURS}")];
+            if is_new && quotes == 2 && outage.1 == Fault::CrashAfter {
+                tally.renewed += 1;
+            }
+            tally.placed += 1;
+        }
+        Came::Aborted(reason) => {
+            assert_eq!(reason, "edge expired");
+            assert!(orders.is_empty(), "{outage:?}: {orders:?}");
+            assert_ne!(outage.0, 1, "after a second the edge is still there");
+            tally.aborted += 1;
+        }
+    }
 }
