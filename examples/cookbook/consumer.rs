@@ -4,13 +4,13 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
-use workflow_runtime::store::memory::{Fault, MemoryStore};
+use workflow_runtime::store::memory::MemoryStore;
 use workflow_runtime::testing::assert_audit_clean;
 use workflow_runtime::{
     Delivery, Engine, Error, Inbox, InboxError, Result, RunId, get_step_metadata, step, workflow,
 };
 
-use super::world::{Service, two_lives};
+use super::world::{DEATHS, Service, two_lives};
 
 #[derive(Debug, Clone, Serialize, Deserialize)]
 struct Event {
@@ -83,20 +83,21 @@ async fn live(store: MemoryStore, carrier: Arc<Service>) -> Result<usize> {
 pub async fn run() -> Result<String> {
     assert_audit_clean::<fulfil>();
     let mut crashes = 0;
-    for write in 0.. {
-        let carrier = Arc::new(Service::default());
-        let ended = two_lives(write, Fault::CrashBefore, |store| {
-            live(store, carrier.clone())
-        });
-        let ended = ended.await?;
-        let mut shipped = carrier.ledger();
-        shipped.sort();
-        let once = ["order 1", "order 2", "order 3", "order 4"];
-        assert_eq!(shipped, once, "crashed at write {write}");
-        let Some(runs) = ended else { break };
-        assert_eq!(runs, 4, "one run per event");
-        crashes += 1;
+    for death in DEATHS {
+        for write in 0.. {
+            let carrier = Arc::new(Service::default());
+            let ended = two_lives(write, death, |store| live(store, carrier.clone()));
+            let ended = ended.await?;
+            let mut shipped = carrier.ledger();
+            shipped.sort();
+            let once = ["order 1", "order 2", "order 3", "order 4"];
+            assert_eq!(shipped, once, "{death:?} at write {write}");
+            let Some(runs) = ended else { break };
+            assert_eq!(runs, 4, "one run per event");
+            crashes += 1;
+        }
     }
+    assert!(crashes >= 16, "a crash at every write: {crashes}");
     tell_apart().await?;
     Ok(format!(
         "{crashes} crashes, 12 deliveries each, four orders shipped once"

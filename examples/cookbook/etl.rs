@@ -3,11 +3,11 @@
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
-use workflow_runtime::store::memory::{Fault, MemoryStore};
+use workflow_runtime::store::memory::MemoryStore;
 use workflow_runtime::testing::assert_audit_clean;
 use workflow_runtime::{Engine, Key, Result, checkpoint, get_step_metadata, step, workflow};
 
-use super::world::{Service, two_lives};
+use super::world::{DEATHS, Service, two_lives};
 
 #[derive(Debug, Clone, Serialize, Deserialize)]
 struct Row {
@@ -76,23 +76,24 @@ async fn live(store: MemoryStore, warehouse: Arc<Service>) -> Result<u64> {
 pub async fn run() -> Result<String> {
     assert_audit_clean::<ingest>();
     let (mut crashes, mut repeated) = (0, 0);
-    for write in 0.. {
-        let warehouse = Arc::new(Service::default());
-        let ended = two_lives(write, Fault::CrashBefore, |store| {
-            live(store, warehouse.clone())
-        });
-        let ended = ended.await?;
-        let batches = warehouse.ledger();
-        assert_eq!(
-            batches,
-            ["1 2 3", "4 5 6", "7 8 9", "10"],
-            "crashed at write {write}"
-        );
-        repeated += warehouse.asked() - batches.len();
-        let Some(last_seen) = ended else { break };
-        assert_eq!(last_seen, 10);
-        crashes += 1;
+    for death in DEATHS {
+        for write in 0.. {
+            let warehouse = Arc::new(Service::default());
+            let ended = two_lives(write, death, |store| live(store, warehouse.clone()));
+            let ended = ended.await?;
+            let batches = warehouse.ledger();
+            assert_eq!(
+                batches,
+                ["1 2 3", "4 5 6", "7 8 9", "10"],
+                "{death:?} at write {write}"
+            );
+            repeated += warehouse.asked() - batches.len();
+            let Some(last_seen) = ended else { break };
+            assert_eq!(last_seen, 10);
+            crashes += 1;
+        }
     }
+    assert!(crashes >= 20, "a crash at every write: {crashes}");
     assert!(repeated > 0, "some batch was offered twice");
     Ok(format!(
         "{crashes} crashes, {repeated} batches offered again, each row loaded once"

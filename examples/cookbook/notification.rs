@@ -6,13 +6,13 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use workflow_runtime::idempotency::{EngineKeys, Once};
-use workflow_runtime::store::memory::{Fault, MemoryStore};
+use workflow_runtime::store::memory::MemoryStore;
 use workflow_runtime::testing::assert_audit_clean;
 use workflow_runtime::{
     Engine, Error, Key, Message, RelayOptions, Result, get_step_metadata, outbox, step, workflow,
 };
 
-use super::world::{Service, two_lives};
+use super::world::{DEATHS, Service, two_lives};
 
 const DAYS: Duration = Duration::from_secs(86_400);
 
@@ -121,30 +121,31 @@ async fn live(store: MemoryStore, outside: Arc<Outside>) -> Result<()> {
 pub async fn run() -> Result<String> {
     assert_audit_clean::<fulfil>();
     let (mut crashes, mut handed_over) = (0, 0);
-    for write in 0.. {
-        let outside = Arc::new(Outside::default());
-        let ended = two_lives(write, Fault::CrashBefore, |store| {
-            live(store, outside.clone())
-        });
-        let died = ended.await?.is_some();
-        let mails = outside.mail.ledger();
-        assert_eq!(
-            mails,
-            ["ada: order 7 shipped, attempt 2"],
-            "crashed at write {write}"
-        );
-        let texts = outside.texts.load(Ordering::Relaxed);
-        match died {
-            // A marker of our own is as good as a write after the deed: a crash in between repeats it.
-            true => assert!((1..=2).contains(&texts), "{texts} texts"),
-            false => assert_eq!(texts, 1, "without a crash the marker is enough"),
+    for death in DEATHS {
+        for write in 0.. {
+            let outside = Arc::new(Outside::default());
+            let ended = two_lives(write, death, |store| live(store, outside.clone()));
+            let died = ended.await?.is_some();
+            let mails = outside.mail.ledger();
+            assert_eq!(
+                mails,
+                ["ada: order 7 shipped, attempt 2"],
+                "{death:?} at write {write}"
+            );
+            let texts = outside.texts.load(Ordering::Relaxed);
+            match died {
+                // A marker of our own is as good as a write after the deed: a crash in between repeats it.
+                true => assert!((1..=2).contains(&texts), "{texts} texts"),
+                false => assert_eq!(texts, 1, "without a crash the marker is enough"),
+            }
+            handed_over += outside.mail.asked();
+            if !died {
+                break;
+            }
+            crashes += 1;
         }
-        handed_over += outside.mail.asked();
-        if !died {
-            break;
-        }
-        crashes += 1;
     }
+    assert!(crashes >= 12, "a crash at every write: {crashes}");
     assert!(handed_over > crashes, "mails were handed over again");
     Ok(format!(
         "{crashes} crashes, {handed_over} times handed over, one mail each time"

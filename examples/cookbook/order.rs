@@ -13,7 +13,7 @@ use workflow_runtime::store::memory::{Fault, MemoryStore};
 use workflow_runtime::testing::{TestEngine, assert_audit_clean};
 use workflow_runtime::{Key, Result, RunError, abort, get_step_metadata, step, workflow};
 
-use super::world::{Service, two_lives};
+use super::world::{DEATHS, Service, two_lives};
 
 /// How long a price may be relied on; the same time as in `fresh_for`.
 const FRESH: u64 = 30;
@@ -132,7 +132,7 @@ pub async fn run() -> Result<String> {
     assert_audit_clean::<take_edge>();
     let mut tally = Tally::default();
     for outage in [1, HOUR, TWO_HOURS] {
-        for fault in [Fault::CrashBefore, Fault::CrashAfter] {
+        for fault in DEATHS {
             for write in 0.. {
                 let exchange = Arc::new(Exchange::default());
                 let processes = AtomicU64::new(0);

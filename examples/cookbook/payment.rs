@@ -1,14 +1,14 @@
 //! A payment under the id of its step: charged once, however often it is asked for.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use serde::{Deserialize, Serialize};
-use workflow_runtime::store::memory::{Fault, MemoryStore};
+use workflow_runtime::store::memory::MemoryStore;
 use workflow_runtime::testing::assert_audit_clean;
 use workflow_runtime::{Engine, Key, Result, ResultExt, StepId, get_step_metadata, step, workflow};
 
-use super::world::{Service, two_lives};
+use super::world::{DEATHS, Service, two_lives};
 
 /// Why the bank gave no receipt.
 #[derive(Debug, Serialize, Deserialize)]
@@ -63,11 +63,13 @@ async fn pay(customer: String, cents: u64) -> Result<usize, Refused> {
 struct Bank {
     service: Service,
     has_answered: AtomicBool,
+    declined: AtomicUsize,
 }
 
 impl Bank {
     fn charge(&self, key: StepId, customer: &str, cents: u64) -> Result<usize, Refused> {
         if customer == "nobody" {
+            self.declined.fetch_add(1, Ordering::Relaxed);
             return Err(Refused::Declined);
         }
         let first = self.service.find(key);
@@ -109,31 +111,33 @@ async fn live(store: MemoryStore, bank: Arc<Bank>) -> Result<usize> {
 pub async fn run() -> Result<String> {
     assert_audit_clean::<pay>();
     let (mut crashes, mut requests) = (0, 0);
-    for write in 0.. {
-        let bank = Arc::new(Bank::default());
-        let ended = two_lives(write, Fault::CrashBefore, |store| live(store, bank.clone())).await?;
-        assert_eq!(
-            bank.service.ledger(),
-            ["ada 500"],
-            "crashed at write {write}"
-        );
-        requests += bank.service.asked();
-        let Some(receipt) = ended else { break };
-        assert_eq!(receipt, 1, "every process gets the first receipt");
-        crashes += 1;
+    for death in DEATHS {
+        for write in 0.. {
+            let bank = Arc::new(Bank::default());
+            let ended = two_lives(write, death, |store| live(store, bank.clone())).await?;
+            assert_eq!(
+                bank.service.ledger(),
+                ["ada 500"],
+                "{death:?} at write {write}"
+            );
+            requests += bank.service.asked();
+            let Some(receipt) = ended else { break };
+            assert_eq!(receipt, 1, "every process gets the first receipt");
+            crashes += 1;
+        }
     }
+    assert!(crashes >= 8, "a crash at every write: {crashes}");
     assert!(requests > 2 * crashes, "the bank was asked again each time");
 
-    let engine = Engine::builder()
+    let bank = Arc::new(Bank::default());
+    let builder = Engine::builder()
         .register::<pay>()
-        .resource(Bank::default());
-    let engine = engine.open_in_memory().await?;
-    let declined = engine
-        .start(pay("nobody".into(), 500))
-        .await?
-        .result()
-        .await;
+        .resource_arc(bank.clone());
+    let engine = builder.open_in_memory().await?;
+    let run = engine.start(pay("nobody".into(), 500)).await?;
+    let declined = run.result().await;
     assert!(declined.is_err_and(|error| error.to_string().contains("declined")));
+    assert_eq!(bank.declined.load(Ordering::Relaxed), 1, "not asked again");
     engine.shutdown().await?;
     Ok(format!(
         "{crashes} crashes, {requests} requests, one charge each time"

@@ -60,6 +60,9 @@ impl Service {
     }
 }
 
+/// The ways to die at a write: nothing of it is on the disk, or all of it is and nobody was told.
+pub(crate) const DEATHS: [Fault; 2] = [Fault::CrashBefore, Fault::CrashAfter];
+
 /// Lives `life` in a process that dies at a write to the store, and then once more in the process after it.
 ///
 /// Returns what the second one came to, or `None` if the first one ended without so many writes.
