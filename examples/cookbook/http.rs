@@ -11,11 +11,13 @@ use axum::routing::post;
 use axum::{Extension, Router};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
+use tokio::task::JoinHandle;
 use workflow_runtime::idempotency::http::IdempotencyLayer;
+use workflow_runtime::store::memory::MemoryStore;
 use workflow_runtime::testing::assert_audit_clean;
 use workflow_runtime::{Engine, Key, Result, get_step_metadata, step, workflow};
 
-use super::world::Service;
+use super::world::{DEATHS, Service, two_lives};
 
 #[step(effect = "payment", timeout = "30s")]
 async fn charge(#[resource] bank: &Service, customer: &str, cents: u64) -> Result<usize> {
@@ -108,22 +110,78 @@ async fn send(to: SocketAddr, who: &str, key: Option<&str>, body: &str) -> Resul
     })
 }
 
-/// Serves on a free port and asks for the same thing again and again.
+/// A server on a free port, which stops when it is dropped.
+struct Server {
+    at: SocketAddr,
+    task: JoinHandle<std::io::Result<()>>,
+}
+
+impl Server {
+    async fn start(app: Router) -> Result<Self> {
+        let listener = TcpListener::bind("127.0.0.1:0").await?;
+        let at = listener.local_addr()?;
+        let task = tokio::spawn(async move { axum::serve(listener, app).await });
+        Ok(Self { at, task })
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+async fn open(store: MemoryStore, bank: &Arc<Service>) -> Result<Engine> {
+    let builder = Engine::builder().register::<pay>();
+    let builder = builder.resource_arc(bank.clone());
+    Ok(builder.open_with(store).await?)
+}
+
+/// One process: a client asks twice, because it heard nothing for too long.
+async fn live(store: MemoryStore, bank: Arc<Service>) -> Result<()> {
+    let engine = open(store, &bank).await?;
+    let server = Server::start(app(&engine)).await?;
+    for _ in 0..2 {
+        let reply = send(server.at, "ada", Some("k-1"), "7 500").await?;
+        assert_eq!((reply.status, &*reply.body), (201, "receipt 1"));
+    }
+    drop(server);
+    engine.shutdown().await?;
+    Ok(())
+}
+
+/// Asks for the same thing again and again, of processes that die at every write and of one that lives.
 ///
 /// # Errors
 ///
 /// If the engine fails, or there is no port.
 pub async fn run() -> Result<String> {
     assert_audit_clean::<pay>();
+    let mut crashes = 0;
+    for death in DEATHS {
+        for write in 0.. {
+            let bank = Arc::new(Service::default());
+            let ended = two_lives(write, death, |store| live(store, bank.clone())).await?;
+            assert_eq!(bank.ledger(), ["ada 500"], "{death:?} at write {write}");
+            if ended.is_none() {
+                break;
+            }
+            crashes += 1;
+        }
+    }
+    assert!(crashes >= 6, "a crash at every write: {crashes}");
+    answers().await?;
+    Ok(format!(
+        "{crashes} crashes, and 9 requests of two customers: one charge each"
+    ))
+}
+
+/// What every kind of request is answered with.
+async fn answers() -> Result<()> {
     let bank = Arc::new(Service::default());
-    let builder = Engine::builder()
-        .register::<pay>()
-        .resource_arc(bank.clone());
-    let engine = builder.open_in_memory().await?;
-    let listener = TcpListener::bind("127.0.0.1:0").await?;
-    let at = listener.local_addr()?;
-    let app = app(&engine);
-    let server = tokio::spawn(async move { axum::serve(listener, app).await });
+    let engine = open(MemoryStore::new(), &bank).await?;
+    let server = Server::start(app(&engine)).await?;
+    let at = server.at;
 
     let first = send(at, "ada", Some("k-1"), "7 500").await?;
     assert_eq!((first.status, first.is_replayed), (201, false), "{first:?}");
@@ -155,7 +213,7 @@ pub async fn run() -> Result<String> {
         "{of_bob:?}"
     );
     assert_eq!(bank.ledger(), ["ada 500", "bob 500"]);
-    server.abort();
+    drop(server);
     engine.shutdown().await?;
-    Ok("9 requests for the orders of two customers, one charge each".into())
+    Ok(())
 }

@@ -15,6 +15,7 @@ mod closing;
 mod concurrency;
 mod continuing;
 mod crash_everywhere;
+mod delivered_thrice;
 mod divergence;
 mod drawing;
 mod durable;

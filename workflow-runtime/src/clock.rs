@@ -1,7 +1,7 @@
 //! Time as the engine sees it: one type, one place that reads the wall clock.
 //!
 //! Owns [`Timestamp`] and the clocks. Nothing else in the crate asks the system for the
-//! time, so that a journal never mixes two clocks. An engine has one [`Clock`], and asks only that.
+//! time, so that a journal never mixes two clocks. An engine has one `Clock`, and asks only that.
 
 use std::fmt;
 use std::sync::Arc;
@@ -78,7 +78,7 @@ impl fmt::Debug for Timestamp {
 
 /// Reads the machine's wall clock: for what happens outside an engine, or to this very process.
 ///
-/// Whatever an engine decides or records it takes from its own [`Clock`].
+/// Whatever an engine decides or records it takes from its own `Clock`.
 pub(crate) fn wall_clock() -> Timestamp {
     SystemTime::now().into()
 }
