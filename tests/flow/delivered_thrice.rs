@@ -33,10 +33,10 @@ async fn shipping(number: u64) -> Result<String> {
 /// Acts for every payment that it hears of, until it has heard of all.
 #[workflow]
 async fn accounting() -> Result<Vec<String>> {
-    let mut payments = std::pin::pin!(signals::<u64>("payment"));
+    let mut payments = signals::<u64>("payment");
     let mut heard = Vec::new();
     while heard.len() < EACH as usize {
-        let number = payments.next().await.expect("the stream has no end");
+        let number = payments.next().await.expect("the stream has no end")?;
         heard.push(act(&format!("payment {number}")).await?);
     }
     heard.sort();
