@@ -4,7 +4,6 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use futures::StreamExt as _;
 use workflow_runtime::store::memory::{Fault, FaultPlan, MemoryStore, Surviving};
 use workflow_runtime::{
     Engine, EngineBuilder, EngineError, Error, InboxError, Result, Sent, signals, step, workflow,
@@ -36,7 +35,7 @@ async fn accounting() -> Result<Vec<String>> {
     let mut payments = signals::<u64>("payment");
     let mut heard = Vec::new();
     while heard.len() < EACH as usize {
-        let number = payments.next().await.expect("the stream has no end")?;
+        let number = payments.next().await?;
         heard.push(act(&format!("payment {number}")).await?);
     }
     heard.sort();
