@@ -206,11 +206,12 @@ impl Judge {
         reopening: &Reopening,
     ) -> StoreResult<StoreResult<Epoch>> {
         let run = reopening.run;
-        loop {
+        // From the look at the table until it is pinned under one lock: the archiver may be about to put it away.
+        let mut state = loop {
             let departures = {
                 let state = shared.lock();
                 if state.table.runs.contains_key(&run) {
-                    break;
+                    break state;
                 }
                 if state.table.deleting.contains(&run) {
                     return Ok(Err(StoreError::UnknownRun { run }));
@@ -228,8 +229,7 @@ impl Judge {
             if state.table.departures == departures && !state.table.deleting.contains(&run) {
                 take_back(&mut state.table, stored);
             }
-        }
-        let mut state = shared.lock();
+        };
         let table = &mut state.table;
         let epoch = table.next_epoch();
         let live = table.runs.get_mut(&run).expect("it was just looked at");
