@@ -44,7 +44,7 @@ const NO_VALUE: u8 = 1;
 /// # let engine = Engine::builder().open_in_memory().await?;
 /// # let keys = engine.keys();
 /// for _ in 0..2 {
-///     let sent = Once::new(&keys, "mail-7").run(|| async { Ok::<_, Error>("sent") });
+///     let sent = Once::new(&keys, "mail-7").run(|| async { Ok::<_, Error>("sent".to_owned()) });
 ///     assert_eq!(sent.await?, "sent"); // the second time it is not sent again
 /// }
 /// # Ok(())
