@@ -62,3 +62,21 @@ fn approval_reminds_pays_once_and_gives_up_where_nobody_answers() {
         "the child is in the journal: {said}"
     );
 }
+
+#[test]
+fn cookbook_prints_a_line_for_every_recipe_of_the_book() {
+    let said = stdout(&example("cookbook").output().expect("it starts"));
+    let book = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/cookbook.md");
+    let book = std::fs::read_to_string(book).expect("the book is there");
+    let linked = |recipe: &str| book.contains(&format!("(../examples/cookbook/{recipe}.rs)"));
+    let recipes: Vec<&str> = said
+        .lines()
+        .filter_map(|line| line.split(':').next())
+        .collect();
+    assert_eq!(
+        recipes.len(),
+        book.matches("(../examples/cookbook/").count(),
+        "{said}"
+    );
+    assert!(recipes.iter().all(|recipe| linked(recipe)), "{said}");
+}

@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use bytes::Bytes;
 use serde::de::DeserializeOwned;
 use workflow_runtime::clock::Timestamp;
-use workflow_runtime::journal::{Event, Journal, Outcome, StepCompleted};
+use workflow_runtime::journal::{Event, Journal, StepCompleted};
 use workflow_runtime::store::memory::{FaultPlan, MemoryStore, Surviving};
 use workflow_runtime::store::{
     Append, BoxFuture, Claim, Commit, Committed, Creation, Durability, Epoch, Mail, NewRun,
@@ -214,10 +214,10 @@ pub fn ids_of(journal: &Journal, name: &str) -> Vec<StepId> {
 ///
 /// If it returned none, or another type.
 pub fn value<T: DeserializeOwned>(step: &StepCompleted) -> T {
-    match &step.outcome {
-        Outcome::Ok(payload) => rmp_serde::from_slice(payload).expect("is of that type"),
-        other => panic!("{} has no value: {other:?}", step.name),
-    }
+    let Some(payload) = step.outcome.value() else {
+        panic!("{} has no value: {:?}", step.name, step.outcome);
+    };
+    rmp_serde::from_slice(payload).expect("is of that type")
 }
 
 /// How often notes of [`Edited`] stores were read.

@@ -9,11 +9,12 @@ use tokio::sync::Notify;
 use workflow_runtime::store::Durability;
 use workflow_runtime::{Engine, sleep, step, workflow};
 
-use super::floor::DURATION;
+use super::cost::processor_time;
+use super::floor::{self, DURATION};
 
 /// Steps of one run in the throughput workloads. A start and an end are synced too, and are not
 /// counted.
-const STEPS_PER_RUN: u64 = 50;
+pub const STEPS_PER_RUN: u64 = 50;
 
 /// The runtime that everything is measured on.
 pub fn runtime() -> tokio::runtime::Runtime {
@@ -38,11 +39,11 @@ async fn chain(steps: u64) -> u64 {
     n
 }
 
-fn fresh(scratch: &Path) -> tempfile::TempDir {
+pub fn fresh(scratch: &Path) -> tempfile::TempDir {
     tempfile::tempdir_in(scratch).expect("a directory can be made")
 }
 
-async fn open(path: &Path, durability: Durability) -> Engine {
+pub async fn open(path: &Path, durability: Durability) -> Engine {
     Engine::builder()
         .register::<chain>()
         .durability(durability)
@@ -68,7 +69,7 @@ pub fn steps_per_second(scratch: &Path, at_once: usize) -> f64 {
 }
 
 /// Starts runs, `at_once` at a time, as long as `more` says so; steps per second.
-async fn drive(
+pub async fn drive(
     engine: &Engine,
     at_once: usize,
     steps: u64,
@@ -95,19 +96,37 @@ async fn drive(
     done.load(Ordering::Relaxed) as f64 / began.elapsed().as_secs_f64()
 }
 
-/// The rate of every `slice` steps until `total` steps are journaled, 1,024 runs at a time.
-pub fn sustained(scratch: &Path, total: u64, slice: u64) -> Vec<f64> {
+/// What one slice of a long run of the engine took.
+pub struct Slice {
+    /// Steps per second, as a part of the floor's records right before and after it.
+    pub ratio: f64,
+    pub cpu_us_per_step: f64,
+}
+
+/// Measures every `slice` steps until `total` steps are journaled, 1,024 runs at a time, with the floor
+/// between them.
+pub fn sustained(scratch: &Path, total: u64, slice: u64) -> Vec<Slice> {
     let dir = fresh(scratch);
-    runtime().block_on(async {
-        let engine = open(dir.path(), Durability::Synced).await;
-        let mut rates = Vec::new();
-        for _ in 0..total / slice {
-            let rate = drive(&engine, 1024, 10, move |_, done| done + 10_240 <= slice).await;
-            rates.push(rate);
-        }
-        engine.shutdown().await.expect("it stops");
-        rates
-    })
+    let runtime = runtime();
+    let engine = runtime.block_on(open(dir.path(), Durability::Synced));
+    let mut slices = Vec::new();
+    let mut before = floor::records_per_second(scratch, 1024);
+    for _ in 0..total / slice {
+        let cpu = processor_time();
+        // Each run takes ten steps; those that have begun when there are enough still end.
+        let rate = drive(&engine, 1024, 10, move |_, done| done + 10_240 <= slice);
+        let rate = runtime.block_on(rate);
+        let cpu = processor_time() - cpu;
+        let after = floor::records_per_second(scratch, 1024);
+        slices.push(Slice {
+            ratio: rate / f64::midpoint(before, after),
+            cpu_us_per_step: cpu.as_secs_f64() * 1e6 / slice as f64,
+        });
+        before = after;
+    }
+    let stopped = runtime.block_on(engine.shutdown().into_future());
+    stopped.expect("it stops");
+    slices
 }
 
 /// Says that a replayed run has got to where nothing is recorded.
@@ -138,6 +157,8 @@ async fn chain_to_frontier(steps: u64) -> bool {
 pub struct Replay {
     /// Steps per second from the moment the engine is open to the first new step.
     pub steps_per_second: f64,
+    /// Processor time from the beginning of the opening on.
+    pub cpu: Duration,
     /// Opening the store and the engine.
     pub open_ms: f64,
 }
@@ -175,13 +196,15 @@ pub fn replay(scratch: &Path, steps: u64) -> Replay {
     // Another runtime, as another process would have.
     runtime().block_on(async {
         let (second, replayed) = builder(false);
-        let began = Instant::now();
+        let (began, cpu) = (Instant::now(), processor_time());
         let engine = second.open(&path).await.expect("it opens");
         let opened = Instant::now();
         replayed.reached.notified().await;
         let took = opened.elapsed();
+        let cpu = processor_time() - cpu;
         engine.shutdown().await.expect("it stops");
         Replay {
+            cpu,
             steps_per_second: steps as f64 / took.as_secs_f64(),
             open_ms: (opened - began).as_secs_f64() * 1000.0,
         }

@@ -7,9 +7,14 @@
 //! Environment: `BENCH_DIR` (where the files go; default: a temporary directory beside the build),
 //! `BENCH_REPEATS` (default 5).
 
+mod endless;
+mod duplicates;
+mod cost;
 mod engine;
 mod floor;
+mod guard;
 mod inside;
+mod keys;
 mod leaving;
 mod report;
 mod sleepers;
@@ -53,16 +58,25 @@ fn main() -> ExitCode {
             return met(leaving::sleepers(scratch, runs));
         }
         ["timers"] => return met(leaving::timers(scratch, 10_000)),
+        ["duplicates"] => return met(duplicates::duplicates(scratch, repeats())),
         ["signals"] => return met(inside::signals(scratch, repeats())),
+        ["endless"] => return met(endless::resumes(scratch, repeats())),
+        ["guard"] => return met(guard::guard(scratch, repeats())),
         ["fan-out"] => {
             let linear = inside::fan_out_time(scratch, repeats());
             let small = in_child("fan-out-memory", "bytes_per_step", Some(4_096.0));
             return met(linear && small);
         }
+        ["shared-lookups"] => return met(keys::shared_lookups(repeats())),
         ["steps", at_once] => {
             let at_once = at_once.parse().expect("a number of runs");
             println!("{:.0}", engine::steps_per_second(scratch, at_once));
         }
+        ["cost", at_once, runs] => {
+            let at_once = at_once.parse().expect("a number");
+            cost::steps(scratch, at_once, runs.parse().expect("a number"));
+        }
+        ["cost-replay", steps] => cost::replay(scratch, steps.parse().expect("a number")),
         ["child", "waiting-memory"] => println!("{}", engine::waiting_memory(scratch, None)),
         ["child", "waiting-memory-evictable"] => {
             let never_reached = Duration::from_secs(600);
@@ -79,12 +93,16 @@ fn main() -> ExitCode {
         ["child", "reload-asleep", runs, path] => {
             leaving::reload(Path::new(path), runs.parse().expect("a number"));
         }
+        ["child", "fill-endless", passes, path] => {
+            endless::fill(Path::new(path), passes.parse().expect("a number"));
+        }
+        ["child", "resume-endless", path] => endless::look(Path::new(path)),
         ["child", "fan-out-memory"] => inside::fan_out_memory(scratch, 10_000),
         ["child", "open-empty"] => println!("{}", engine::open_empty(scratch)),
         _ => {
             eprintln!(
                 "usage: bench floor | throughput | replay | waiting-memory | open-empty | sustained | sleepers [N] | \
-                 sleepers-store | timers | signals | fan-out | steps N"
+                 sleepers-store | timers | duplicates | signals | endless | guard | fan-out | shared-lookups | steps N | cost AT_ONCE RUNS | cost-replay STEPS"
             );
             return ExitCode::FAILURE;
         }
@@ -144,15 +162,26 @@ fn replay(scratch: &Path) {
     }
 }
 
-/// Whether a store that holds 1,000,000 steps is slower than a new one.
+/// Whether a store that holds 1,000,000 steps is slower than a new one: the last two slices of ten
+/// against the first two, by their part of the floor and by their processor time.
 fn sustained(scratch: &Path) {
-    let rates = engine::sustained(scratch, 1_000_000, 50_000);
-    let first = rates.iter().take(2).sum::<f64>() / 2.0;
-    let last = rates.iter().rev().take(2).sum::<f64>() / 2.0;
-    eprintln!("rates per 50,000 steps: {rates:.0?}");
-    Figure::engine("sustained-1024", "first_steps_per_s", first).print();
-    Figure::engine("sustained-1024", "last_steps_per_s", last).print();
-    Figure::engine("sustained-1024", "last_to_first", last / first).print();
+    let (mut ratios, mut costs) = (Vec::new(), Vec::new());
+    for _ in 0..repeats() {
+        let slices = engine::sustained(scratch, 1_000_000, 100_000);
+        let of_floor: Vec<f64> = slices.iter().map(|slice| slice.ratio).collect();
+        let cpu: Vec<f64> = slices.iter().map(|slice| slice.cpu_us_per_step).collect();
+        eprintln!("of the floor, per 100,000 steps: {of_floor:.3?}");
+        eprintln!("processor time of a step: {cpu:.2?} us");
+        let change = |values: &[f64]| {
+            let ends = values.iter().rev().take(2).sum::<f64>();
+            ends / values.iter().take(2).sum::<f64>()
+        };
+        ratios.push(change(&of_floor));
+        costs.push(change(&cpu));
+    }
+    eprintln!("last to first: {ratios:.2?} of the floor, {costs:.2?} of processor time");
+    Figure::engine("sustained-1024", "last_to_first", median(&mut ratios)).print();
+    Figure::engine("sustained-1024", "cpu_last_to_first", median(&mut costs)).print();
 }
 
 /// Measures what needs a process of its own.

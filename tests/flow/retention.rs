@@ -40,6 +40,8 @@ fn engine(ledger: &Arc<Ledger>) -> EngineBuilder {
         .register::<pay>()
         .register::<audited>()
         .register::<waiting>()
+        // What a key promises keeps runs longer than retention does: see `idempotency/lifetimes`.
+        .key_ttl(Duration::ZERO)
         .resource_arc(ledger.clone())
 }
 
@@ -145,13 +147,8 @@ async fn a_key_whose_run_was_deleted_names_a_new_run_with_new_step_ids() {
     let mut store = store;
     let (mut runs, mut steps) = (HashSet::new(), HashSet::new());
     for generation in 0..4 {
-        // The same input as ever: until it is swept, the same run.
         let run = engine.start(pay(7)).key("order-7").await.expect("starts");
         run.result().await.expect("ends well");
-        let same = engine.start(pay(7)).key("order-7").await.expect("is there");
-        assert_eq!(same.id(), run.id());
-        let conflict = engine.start(pay(8)).key("order-7").await;
-        assert!(matches!(conflict, Err(EngineError::Conflict { .. })));
         let journal = engine.journal(run.id()).await.expect("reads");
         assert!(runs.insert(run.id()), "generation {generation}");
         steps.extend(ids_of(&journal, "charge"));
@@ -207,6 +204,7 @@ async fn live_through(ledger: &Arc<Ledger>, plans: Vec<FaultPlan>) -> (RunId, Ru
 async fn a_crash_at_any_write_gives_no_generation_twice() {
     let (.., clean) = live_through(&Ledger::shared(), vec![]).await;
     assert!(clean.writes() >= 8, "{}", clean.writes());
+    assert_eq!(runs_in(&clean).await, 1);
     for write in 0..clean.writes() {
         for fault in [Fault::CrashBefore, Fault::CrashAfter, Fault::Tear] {
             let ledger = Ledger::shared();
@@ -215,7 +213,10 @@ async fn a_crash_at_any_write_gives_no_generation_twice() {
             assert_ne!(before, again, "{fault:?} at {write}");
             // The ledger refuses one id for two orders; both were charged.
             assert!(ledger.effects().contains(&"order 2".to_owned()));
-            assert_eq!(runs_in(&store).await, 1, "{fault:?} at {write}");
+            // The first is gone. The second may have been resumed, have ended and lost its key, but not be old enough
+            // to be swept when the third was started.
+            let left = runs_in(&store).await;
+            assert!((1..=2).contains(&left), "{left} runs, {fault:?} at {write}");
         }
     }
 }

@@ -3,8 +3,10 @@
 use futures::join;
 use std::time::Duration;
 use workflow_runtime::journal::Event;
+use workflow_runtime::testing::TestEngine;
 use workflow_runtime::{
-    Engine, Result, RunId, StepId, get_step_metadata, random, scope, sleep, step, uuid, workflow,
+    Engine, Result, RunId, StepId, checkpoint, continue_as_new, get_step_metadata, random, scope,
+    sleep, step, uuid, workflow,
 };
 
 #[step(name = "pay")]
@@ -159,6 +161,60 @@ fn ids_of_derivation_1_are_what_the_documentation_says() {
     }
 }
 
+#[workflow(name = "golden keys")]
+async fn golden_keys(pass: u32, seen: Vec<String>) -> Result<Vec<String>> {
+    let mut seen = seen;
+    let within = pay("a").idempotency_key("order-7").await?;
+    seen.push(format!("within {within}"));
+    if pass == 1 {
+        return Ok(seen);
+    }
+    let ttl = Duration::from_secs(60);
+    for _ in 0..2 {
+        let shared = pay("b").idempotency_key("order-7").shared(ttl).await?;
+        seen.push(format!("shared {shared}"));
+        sleep(ttl).await;
+    }
+    checkpoint(&(pass + 1, seen)).await
+}
+
+const GOLDEN_KEYS: [&str; 4] = [
+    "within step_5p0x5chzcy01nm0w96cbb4engq",
+    "shared step_46n8g3eqvdvfdzqgqkrmsy3kz8",
+    "shared step_4t9xxwkvy4m8ymkyew9yyzr878",
+    "within step_4p6xcjgyhba83wysdq2h9pg1zy",
+];
+
+#[tokio::test]
+async fn the_ids_of_keyed_and_shared_steps_never_change() {
+    let engine = TestEngine::builder()
+        .configure(|engine| engine.namespace("tenant-1"))
+        .register::<golden_keys>()
+        .open()
+        .await
+        .expect("opens");
+    let run = engine.start(golden_keys(0, vec![])).key("order 1 / ä");
+    let run = run.await.expect("starts");
+    let seen = run.result().await.expect("ends well");
+    assert_eq!(seen, GOLDEN_KEYS, "{seen:#?}");
+
+    let version = 1u16.to_le_bytes();
+    let id = run.id();
+    let within = |pass: &str| {
+        let fields: [&[u8]; 5] = [&version, id.as_bytes(), pass.as_bytes(), b"pay", b"order-7"];
+        let id = hash("workflow-runtime 2026-11 keyed step id", &fields);
+        format!("within {}", StepId::from_bytes(id))
+    };
+    let shared = |generation: u64| {
+        let generation = generation.to_le_bytes();
+        let fields: [&[u8]; 5] = [&version, b"tenant-1", b"pay", b"order-7", &generation];
+        let id = hash("workflow-runtime 2026-11 shared step id", &fields);
+        format!("shared {}", StepId::from_bytes(id))
+    };
+    let derived = [within(""), shared(0), shared(1), within("k1")];
+    assert_eq!(seen, derived, "what the documentation says");
+}
+
 #[test]
 fn ids_survive_their_text_form_and_nothing_else_is_one() {
     for text in &GOLDEN[3..12] {
@@ -168,4 +224,31 @@ fn ids_survive_their_text_form_and_nothing_else_is_one() {
         assert!(text.to_uppercase().parse::<StepId>().is_err());
         assert!(text[..text.len() - 1].parse::<StepId>().is_err());
     }
+}
+
+#[workflow(name = "golden line")]
+async fn golden_line(more: bool) -> Result<()> {
+    match more {
+        true => continue_as_new(golden_line(false)).await,
+        false => Ok(()),
+    }
+}
+
+#[tokio::test]
+async fn the_id_of_a_run_that_continues_another_never_changes() {
+    let engine = Engine::builder()
+        .namespace("tenant-1")
+        .register::<golden_line>()
+        .open_in_memory()
+        .await
+        .expect("opens");
+    let start = engine.start(golden_line(true)).key("line");
+    let run = start.await.expect("starts");
+    run.result().await.expect("ends well");
+    let line = engine.lineage(run.id()).await.expect("reads");
+    let first = run.id();
+    let fields: [&[u8]; 3] = [&1u16.to_le_bytes(), first.as_bytes(), &1u64.to_le_bytes()];
+    let derived = hash("workflow-runtime 2026-11 continued run id", &fields);
+    assert_eq!(line.newest, RunId::from_bytes(derived));
+    assert_eq!(line.newest.to_string(), "run_0sx8s7vh5abtrrg23923fnv2hv");
 }

@@ -14,6 +14,7 @@ use workflow_runtime::{Digest, Engine, EngineBuilder, EngineError, RunError, Run
 use workflow_tests::{cut, frames, survive};
 
 use super::endless::endless;
+use super::line::line;
 use super::options::{abort, options};
 use super::story::{failure, order, story};
 
@@ -30,7 +31,8 @@ fn builder(audit: bool) -> EngineBuilder {
         .register::<failure>()
         .register::<options>()
         .register::<abort>()
-        .register::<endless>();
+        .register::<endless>()
+        .register::<line>();
     if audit {
         builder.audit_key(AUDIT_KEY)
     } else {
@@ -82,6 +84,20 @@ async fn record_endless() -> (Journal, Vec<Bytes>) {
     let (result, store) = survive(|| builder(false), || endless(0, Vec::new()), []).await;
     assert_eq!(result.expect("ends well"), 3);
     read_back(false, store).await
+}
+
+/// The first run of a line, which ends by going on, or the second.
+async fn record_line(newest: bool) -> (Journal, Vec<Bytes>) {
+    let (result, store) = survive(|| builder(false), || line(0), []).await;
+    assert_eq!(result.expect("ends well"), 2);
+    let store = store.reopen(Surviving::Synced);
+    let engine = builder(false).open_with(store.clone()).await;
+    let engine = engine.expect("opens");
+    let any = engine.runs().await.expect("lists").runs[0].run;
+    let line = engine.lineage(any).await.expect("reads");
+    let run = if newest { line.newest } else { line.first };
+    let journal = engine.journal(run).await.expect("reads");
+    (journal, frames(&store, run).await)
 }
 
 async fn read_back(audit: bool, store: MemoryStore) -> (Journal, Vec<Bytes>) {
@@ -189,6 +205,8 @@ async fn journals_of_format_1_are_read_to_the_same_records() {
         ("options-1", None, record_options().await),
         ("abort-1", None, record_abort().await),
         ("endless-1", None, record_endless().await),
+        ("line-first-1", None, record_line(false).await),
+        ("line-second-1", None, record_line(true).await),
     ];
     for (name, audit, today) in cases {
         let fixture = load(name, &today);
@@ -298,6 +316,8 @@ async fn the_same_story_is_written_in_the_same_bytes_but_for_the_time() {
         ("options-1", None, record_options().await),
         ("abort-1", None, record_abort().await),
         ("endless-1", None, record_endless().await),
+        ("line-first-1", None, record_line(false).await),
+        ("line-second-1", None, record_line(true).await),
     ] {
         let fixture = load(name, &today);
         let engine = fixture.reader(audit).await;

@@ -25,12 +25,12 @@ fn frozen() -> BTreeSet<u8> {
             continue;
         }
         let text = fs::read_to_string(&path).expect("reads");
-        // A comment and the run's id stand before the frames; `closing` freezes the fields of its record.
+        // A comment and the run's id stand before the frames; `closing` and `carried` freeze the fields of their records.
         for frame in text.lines().skip(2) {
             tags.insert(u8::from_str_radix(&frame[2..4], 16).expect("a tag"));
         }
     }
-    tags.insert(13);
+    tags.extend([13, 19]);
     tags
 }
 

@@ -4,13 +4,17 @@
 //! disks. A test here that fails is never mended by changing what it expects: a new
 //! derivation or format gets a new version and new fixtures beside the old ones.
 
+mod carried;
 mod changed;
 mod closing;
+mod done;
 mod endless;
 mod ids;
 mod journal;
+mod line;
 mod listed;
 mod options;
+mod pushing;
 mod story;
 mod talk;
 mod talking;

@@ -26,6 +26,7 @@ const STEP_OPTIONS: &[&str] = &[
     "fresh_for",
     "on_stale",
     "durability",
+    "audit",
     "blocking",
     "marker",
     "crate",
@@ -49,13 +50,17 @@ const WORKFLOW_OPTIONS: &[&str] = &[
     "name",
     "version",
     "changes",
+    "key_ttl",
+    "on_failure",
     "unchecked",
     "inline",
     "marker",
     "crate",
 ];
 /// Options of `#[workflow]` that a later release will have.
-const WORKFLOW_RESERVED: &[&str] = &["key_ttl"];
+const WORKFLOW_RESERVED: &[&str] = &[];
+/// What `on_failure` can say, and what the runtime calls it.
+const ON_FAILURE: &[(&str, &str)] = &[("keep", "Keep"), ("release", "Release")];
 
 /// Longest name of a step or workflow: it is written into every record of a journal.
 const MAX_NAME_BYTES: usize = 200;
@@ -80,6 +85,8 @@ pub(crate) struct StepOptions {
     pub(crate) fresh_for: Option<u64>,
     pub(crate) on_stale: Option<&'static str>,
     pub(crate) durability: Option<&'static str>,
+    /// Why what the audit finds is right as it is.
+    pub(crate) audit: Option<String>,
     pub(crate) blocking: Option<Ident>,
     pub(crate) marker: bool,
     pub(crate) runtime: Path,
@@ -99,6 +106,10 @@ pub(crate) struct WorkflowOptions {
     pub(crate) name: Option<String>,
     pub(crate) version: Option<u32>,
     pub(crate) changes: Option<Changes>,
+    /// In milliseconds.
+    pub(crate) key_ttl: Option<u64>,
+    /// What the runtime calls it.
+    pub(crate) on_failure: Option<&'static str>,
     pub(crate) unchecked: bool,
     pub(crate) inline: Option<Ident>,
     pub(crate) marker: Option<bool>,
@@ -122,6 +133,7 @@ impl StepOptions {
             fresh_for: None,
             on_stale: None,
             durability: None,
+            audit: None,
             blocking: None,
             marker: true,
             runtime: default_runtime(),
@@ -152,6 +164,7 @@ impl StepOptions {
                 "durability" => option
                     .choice(DURABILITIES)
                     .map(|it| options.durability = Some(it)),
+                "audit" => option.reason().map(|it| options.audit = Some(it)),
                 "blocking" => option
                     .flag()
                     .map(|()| options.blocking = Some(option.name.clone())),
@@ -177,6 +190,8 @@ impl WorkflowOptions {
             name: None,
             version: None,
             changes: None,
+            key_ttl: None,
+            on_failure: None,
             unchecked: false,
             inline: None,
             marker: None,
@@ -190,6 +205,12 @@ impl WorkflowOptions {
                     .positive("versions count from 1")
                     .map(|it| options.version = Some(it)),
                 "changes" => option.changes().map(|it| options.changes = Some(it)),
+                "key_ttl" => option
+                    .limit("90d", "its key would name nothing once the run has ended")
+                    .map(|it| options.key_ttl = Some(it)),
+                "on_failure" => option
+                    .choice(ON_FAILURE)
+                    .map(|it| options.on_failure = Some(it)),
                 "unchecked" => option.flag().map(|()| options.unchecked = true),
                 "inline" => option
                     .flag()
@@ -351,6 +372,15 @@ impl Typed {
             Err(self.mistake(&format!(
                 "takes 1 to {MAX_NAME_BYTES} bytes without control characters: it is written into every record and shown in reports"
             )))
+        }
+    }
+
+    fn reason(&self) -> syn::Result<String> {
+        let expected = "takes the reason why what the audit finds about this step is right as it is, as in `audit = \"the carrier ignores a second label\"`";
+        let text = self.text(expected)?.value();
+        match text.trim() {
+            "" => Err(self.mistake(expected)),
+            reason => Ok(reason.to_owned()),
         }
     }
 

@@ -22,7 +22,7 @@
 //! Workflows
 //! - owned arguments, no generics, no `#[resource]`;
 //! - a deterministic body (see `determinism`), unless `unchecked`;
-//! - an inline helper may borrow and be generic, and has neither version, changes nor marker.
+//! - an inline helper may borrow and be generic, and has neither version nor changes.
 
 use quote::ToTokens;
 use syn::{ReturnType, Safety, Type};
@@ -99,11 +99,11 @@ pub(crate) fn workflow(function: &Function, options: &WorkflowOptions, diagnosti
     if options.inline.is_none() {
         check.started_from_the_journal();
         check.returns();
-        if options.marker != Some(false) {
-            check.name();
-        }
     } else {
         check.inline_options(options);
+    }
+    if options.marker != Some(false) {
+        check.name();
     }
     if !options.unchecked {
         determinism::scan(&function.body, diagnostics);
@@ -363,7 +363,8 @@ impl Check<'_> {
         let given = [
             ("version", options.version.is_some()),
             ("changes", options.changes.is_some()),
-            ("marker", options.marker.is_some()),
+            ("key_ttl", options.key_ttl.is_some()),
+            ("on_failure", options.on_failure.is_some()),
         ];
         for (name, _) in given.iter().filter(|(_, given)| *given) {
             let message = format!(

@@ -72,6 +72,10 @@ pub(crate) fn workflow(function: &Function, options: &WorkflowOptions) -> TokenS
             pub const NAME: &'static ::core::primitive::str = "";
             #[doc(hidden)]
             pub const VERSION: ::core::primitive::u32 = 1;
+            #[doc(hidden)]
+            pub fn diagram() -> #door::Diagram {
+                ::core::unimplemented!()
+            }
         }
         #cfg
         #[allow(unused, unreachable_code)]

@@ -20,9 +20,11 @@ mod fallback;
 mod lifetimes;
 mod model;
 mod scopes;
+mod shape;
 mod together;
 mod tokens;
 mod types;
+mod written;
 
 use proc_macro2::TokenStream;
 
@@ -69,6 +71,7 @@ use crate::model::Function;
 /// | `effect = "read"` | what it does to the world: `read`, `create`, `update`, `payment` or `message`; a classification, which `fresh_for` asks for |
 /// | `fresh_for = "30s"` | an outcome that is older when a resumed run reaches it, and of which nothing was made yet, counts no more |
 /// | `on_stale = "abort"` | ends the run then; otherwise (`"rerun"`, with `effect = "read"` only) the step runs again under its id |
+/// | `audit = "…"` | why what the audit finds about this step is right as it is; shown there |
 /// | `durability = "buffered"` | its outcome survives the process, not the power, until a later record is synced; `"synced"` in an engine that buffers |
 /// | `blocking` | on a plain `fn` with owned arguments: runs on the blocking pool |
 /// | `marker = false` | leaves out the type, for a module of the same name |
@@ -106,7 +109,7 @@ pub fn step(
 /// Calling `checkout(order)` runs nothing: it makes a `WorkflowCall<checkout>`. Give it to
 /// `engine.start(..)`, or await it in another workflow, where it is a child run. The type
 /// `checkout` beside the function is what `register::<checkout>()` takes; it has
-/// `checkout::NAME` and `checkout::VERSION`.
+/// `checkout::NAME`, `checkout::VERSION` and `checkout::diagram()`.
 ///
 /// A run is resumed by running the function again from its beginning, with the outcomes of
 /// its steps out of the journal. So:
@@ -127,9 +130,11 @@ pub fn step(
 /// | `name = "…"` | what the journal calls it |
 /// | `version = 2` | which version new runs begin with, from 1 |
 /// | `changes = "tolerant"` | calls that a recorded journal does not know run as inserted steps, and outcomes that nobody asks for are reported; default `"strict"`: such a run is parked |
+/// | `key_ttl = "90d"` | how long the key of a run names it after the run has ended; 24 hours otherwise |
+/// | `on_failure = "release"` | the key of a run that failed, was cancelled or aborted names a new run; default `"keep"` |
 /// | `unchecked` | leaves out the determinism check |
 /// | `inline` | a helper that is part of the run that calls it: may borrow and be generic, has a scope of its own |
-/// | `marker = false` | calls the type `checkout_workflow`, for a module named `checkout` |
+/// | `marker = false` | calls the type `checkout_workflow`, for a module named `checkout`; leaves it out beside a helper |
 /// | `crate = "…"` | the path of workflow-runtime, if it is renamed |
 ///
 /// Other attributes go where those of a [`macro@step`] go.

@@ -11,9 +11,13 @@
 
 use std::fmt;
 use std::str::FromStr;
-use std::sync::LazyLock;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use serde::{Deserialize, Serialize};
+
+use crate::clock::Timestamp;
+use crate::hashing::HashContext;
+use crate::key::Key;
 
 /// The derivation that new runs begin with.
 ///
@@ -37,6 +41,13 @@ pub struct RunId([u8; 16]);
 /// idempotency key of what the step does.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct StepId([u8; 16]);
+
+/// Names one message of an outbox; shown as `msg_` and 26 characters.
+///
+/// Derived from the step (or the place in the workflow) that pushed it, the outbox and how many messages it pushed
+/// there before: the same in every attempt and every delivery. Whoever receives it twice can tell.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct MessageId([u8; 16]);
 
 /// Says why a text is not an id.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -102,6 +113,51 @@ macro_rules! id_text {
 
 id_text!(RunId, "run_", "run");
 id_text!(StepId, "step_", "step");
+id_text!(MessageId, "msg_", "message");
+
+/// Where the ids of runs without a key come from.
+#[derive(Debug, Default)]
+pub(crate) enum RunIds {
+    /// Chance and the machine's clock.
+    #[default]
+    Random,
+    /// A seed, a count and the engine's clock: the same ones in the same order, for tests.
+    #[cfg_attr(
+        not(feature = "testing"),
+        expect(dead_code, reason = "made for tests only")
+    )]
+    Seeded { seed: u64, made: AtomicU64 },
+}
+
+impl RunIds {
+    /// Makes a source that gives the same ids for the same seed.
+    #[cfg(feature = "testing")]
+    pub(crate) fn seeded(seed: u64) -> Self {
+        Self::Seeded {
+            seed,
+            made: AtomicU64::new(0),
+        }
+    }
+
+    /// Makes the next id, time-ordered.
+    pub(crate) fn next(&self, now: Timestamp) -> RunId {
+        let Self::Seeded { seed, made } = self else {
+            return RunId::random();
+        };
+        let count = made.fetch_add(1, Ordering::Relaxed);
+        let mut hash = Derivation::new(&SEEDED_CONTEXT);
+        hash.field(&seed.to_le_bytes());
+        hash.field(&count.to_le_bytes());
+        let mut drawn = [0; 10];
+        hash.stream().fill(&mut drawn);
+        let millis = now.as_micros() / 1000;
+        RunId(
+            *uuid::Builder::from_unix_timestamp_millis(millis, &drawn)
+                .as_uuid()
+                .as_bytes(),
+        )
+    }
+}
 
 impl RunId {
     /// Makes the id of a run that was started without a key: random and time-ordered.
@@ -130,6 +186,15 @@ impl RunId {
         hash.field(call.as_bytes());
         Self(hash.finish())
     }
+
+    /// Derives the id of a run that continues others, from the first of them and how many came before it.
+    pub(crate) fn of_line(first: Self, ordinal: u64) -> Self {
+        let mut hash = Derivation::new(&LINE_CONTEXT);
+        hash.field(&DERIVATION_VERSION.to_le_bytes());
+        hash.field(first.as_bytes());
+        hash.field(&ordinal.to_le_bytes());
+        Self(hash.finish())
+    }
 }
 
 /// What tells calls of one name in one scope apart.
@@ -151,6 +216,8 @@ pub(crate) enum CallKind {
     Timer,
     /// A child workflow.
     Child,
+    /// A message that the workflow's own code pushed.
+    Message,
 }
 
 impl StepId {
@@ -172,6 +239,7 @@ impl StepId {
             CallKind::Step => b"step",
             CallKind::Timer => b"timer",
             CallKind::Child => b"child",
+            CallKind::Message => b"message",
         });
         hash.field(name.as_bytes());
         match which {
@@ -184,6 +252,34 @@ impl StepId {
                 hash.field(key.as_bytes());
             }
         }
+        Self(hash.finish())
+    }
+
+    /// Derives the id that the outside world sees of all calls of a step under one idempotency key in
+    /// one pass of a run, whatever scopes they stand in.
+    ///
+    /// `pass` is the scope element of the pass, empty in the first.
+    pub(crate) fn keyed(run: RunId, pass: &str, name: &str, key: &str) -> Self {
+        let mut hash = Derivation::new(&KEYED_CONTEXT);
+        hash.field(&DERIVATION_VERSION.to_le_bytes());
+        hash.field(run.as_bytes());
+        hash.field(pass.as_bytes());
+        hash.field(name.as_bytes());
+        hash.field(key.as_bytes());
+        Self(hash.finish())
+    }
+
+    /// Derives the id that the outside world sees of all calls of a step under one key that the runs of a
+    /// namespace share. No run is in it: whoever takes a key over uses the same one.
+    ///
+    /// `generation` counts the outcomes that the key has had; it is 0 until the first one expires.
+    pub(crate) fn shared(namespace: &str, name: &str, key: &str, generation: u64) -> Self {
+        let mut hash = Derivation::new(&SHARED_CONTEXT);
+        hash.field(&DERIVATION_VERSION.to_le_bytes());
+        hash.field(namespace.as_bytes());
+        hash.field(name.as_bytes());
+        hash.field(key.as_bytes());
+        hash.field(&generation.to_le_bytes());
         Self(hash.finish())
     }
 
@@ -200,16 +296,44 @@ impl StepId {
     }
 }
 
-static RUN_CONTEXT: LazyLock<blake3::Hasher> =
-    LazyLock::new(|| blake3::Hasher::new_derive_key("workflow-runtime 2026-11 run id"));
-static STEP_CONTEXT: LazyLock<blake3::Hasher> =
-    LazyLock::new(|| blake3::Hasher::new_derive_key("workflow-runtime 2026-11 step id"));
-static CHILD_CONTEXT: LazyLock<blake3::Hasher> =
-    LazyLock::new(|| blake3::Hasher::new_derive_key("workflow-runtime 2026-11 child run id"));
-static EFFECT_CONTEXT: LazyLock<blake3::Hasher> =
-    LazyLock::new(|| blake3::Hasher::new_derive_key("workflow-runtime 2026-11 effect id"));
-static RANDOM_CONTEXT: LazyLock<blake3::Hasher> =
-    LazyLock::new(|| blake3::Hasher::new_derive_key("workflow-runtime 2026-11 random stream"));
+impl MessageId {
+    /// Derives the id of a message from the step that pushed it: the one of that number, from 0, that it pushed
+    /// into that outbox.
+    pub(crate) fn derive(step: StepId, outbox: &str, number: u32) -> Self {
+        let mut hash = Derivation::new(&MESSAGE_CONTEXT);
+        hash.field(step.as_bytes());
+        hash.field(outbox.as_bytes());
+        hash.field(&number.to_le_bytes());
+        Self(hash.finish())
+    }
+}
+
+impl From<MessageId> for Key {
+    fn from(id: MessageId) -> Self {
+        id.to_string().into()
+    }
+}
+
+static RUN_CONTEXT: HashContext = HashContext::new("workflow-runtime 2026-11 run id");
+static STEP_CONTEXT: HashContext = HashContext::new("workflow-runtime 2026-11 step id");
+static KEYED_CONTEXT: HashContext = HashContext::new("workflow-runtime 2026-11 keyed step id");
+static SHARED_CONTEXT: HashContext = HashContext::new("workflow-runtime 2026-11 shared step id");
+static CHILD_CONTEXT: HashContext = HashContext::new("workflow-runtime 2026-11 child run id");
+static LINE_CONTEXT: HashContext = HashContext::new("workflow-runtime 2026-11 continued run id");
+static EFFECT_CONTEXT: HashContext = HashContext::new("workflow-runtime 2026-11 effect id");
+static MESSAGE_CONTEXT: HashContext = HashContext::new("workflow-runtime 2026-11 message id");
+static SEEDED_CONTEXT: HashContext = HashContext::new("workflow-runtime 2026-11 seeded run id");
+static RANDOM_CONTEXT: HashContext = HashContext::new("workflow-runtime 2026-11 random stream");
+
+static SECRET_CONTEXT: HashContext = HashContext::new("workflow-runtime 2026-11 secret key");
+
+/// What is kept of a secret key instead of its text: 128 bits that are derived from it, as ids are shown.
+pub(crate) fn secret_text(key: &str) -> String {
+    let mut hash = Derivation::new(&SECRET_CONTEXT);
+    hash.field(key.as_bytes());
+    let text = encode_base32(hash.finish());
+    text.iter().map(|byte| char::from(*byte)).collect()
+}
 
 /// Returns the random stream of one scope of one run, to be read at any position.
 pub(crate) fn random_stream(run: RunId, scope: &[u8]) -> blake3::OutputReader {
@@ -217,27 +341,79 @@ pub(crate) fn random_stream(run: RunId, scope: &[u8]) -> blake3::OutputReader {
     hash.field(&DERIVATION_VERSION.to_le_bytes());
     hash.field(run.as_bytes());
     hash.field(scope);
-    hash.0.finalize_xof()
+    hash.stream()
 }
+
+/// How many bytes of fields are gathered before they are hashed: more than nearly every call has.
+const GATHERED: usize = 256;
 
 /// A hash over fields that are each prefixed with their length, so that no two different
 /// lists of fields ever feed it the same bytes.
-struct Derivation(blake3::Hasher);
+///
+/// The fields are gathered first: every call of every step derives an id, and feeding the hash a few
+/// bytes at a time took longer than the hash itself.
+struct Derivation {
+    context: &'static HashContext,
+    gathered: [u8; GATHERED],
+    len: usize,
+    /// What did not fit in there.
+    hashed: Option<Box<blake3::Hasher>>,
+}
 
 impl Derivation {
-    fn new(context: &LazyLock<blake3::Hasher>) -> Self {
-        Self(blake3::Hasher::clone(context))
+    fn new(context: &'static HashContext) -> Self {
+        Self {
+            context,
+            gathered: [0; GATHERED],
+            len: 0,
+            hashed: None,
+        }
     }
 
     fn field(&mut self, bytes: &[u8]) {
-        self.0.update(&(bytes.len() as u64).to_le_bytes());
-        self.0.update(bytes);
+        self.put(&(bytes.len() as u64).to_le_bytes());
+        self.put(bytes);
     }
 
-    fn finish(&self) -> [u8; 16] {
+    fn put(&mut self, bytes: &[u8]) {
+        let end = self.len + bytes.len();
+        match self.gathered.get_mut(self.len..end) {
+            Some(room) => {
+                room.copy_from_slice(bytes);
+                self.len = end;
+            }
+            None => self.spill(bytes),
+        }
+    }
+
+    #[cold]
+    fn spill(&mut self, bytes: &[u8]) {
+        let context = self.context;
+        let hashed = self
+            .hashed
+            .get_or_insert_with(|| Box::new(context.hasher()));
+        hashed.update(&self.gathered[..self.len]).update(bytes);
+        self.len = 0;
+    }
+
+    fn finish(self) -> [u8; 16] {
+        let hash = match self.hashed {
+            None => {
+                let mut hash = self.context.hasher();
+                hash.update(&self.gathered[..self.len]).finalize()
+            }
+            Some(mut hash) => hash.update(&self.gathered[..self.len]).finalize(),
+        };
         let mut id = [0; 16];
-        id.copy_from_slice(&self.0.finalize().as_bytes()[..16]);
+        id.copy_from_slice(&hash.as_bytes()[..16]);
         id
+    }
+
+    fn stream(self) -> blake3::OutputReader {
+        let mut hash = self
+            .hashed
+            .unwrap_or_else(|| Box::new(self.context.hasher()));
+        hash.update(&self.gathered[..self.len]).finalize_xof()
     }
 }
 
@@ -307,6 +483,40 @@ mod tests {
             RunId::derive("a", "bc", "d", 0),
             RunId::derive("ab", "c", "d", 0)
         );
+    }
+
+    /// Whatever is gathered before it is hashed, the bytes that are hashed stay the same.
+    #[test]
+    fn long_fields_are_hashed_like_short_ones() {
+        let lengths = [
+            0, 1, 63, 64, 239, 240, 247, 248, 249, 255, 256, 257, 1_000, 5_000,
+        ];
+        for first in lengths {
+            for second in lengths {
+                let (a, b) = (vec![1; first], vec![2; second]);
+                let mut gathered = Derivation::new(&EFFECT_CONTEXT);
+                let mut plain = EFFECT_CONTEXT.hasher();
+                for field in [&a, &b, &a] {
+                    gathered.field(field);
+                    plain.update(&(field.len() as u64).to_le_bytes());
+                    plain.update(field);
+                }
+                let expected = plain.finalize();
+                let expected = &expected.as_bytes()[..16];
+                assert_eq!(gathered.finish(), expected, "{first} and {second} bytes");
+            }
+        }
+    }
+
+    #[test]
+    fn the_id_of_a_message_is_frozen_and_no_other_one_s() {
+        let step = StepId::from_bytes([7; 16]);
+        let id = MessageId::derive(step, "mail", 1);
+        assert_eq!(id.to_string(), "msg_45ggnkk16w1jt6na8bzsagwxn9");
+        assert_eq!(id.to_string().parse::<MessageId>(), Ok(id));
+        assert_ne!(id, MessageId::derive(step, "mail", 0));
+        assert_ne!(id, MessageId::derive(step, "sms", 1));
+        assert_ne!(id, MessageId::derive(step.for_effect("x"), "mail", 1));
     }
 
     #[test]

@@ -52,6 +52,7 @@
 //! - A **signal** is a named value that others send to a run; the run takes it with [`wait_for`]. A [`hook`] is
 //!   a token that leads to a run whose id the sender does not know.
 //! - A **child** is a run that belongs to a call in another run: a workflow that is awaited in a workflow.
+//! - A **line** is runs that [continue](continue_as_new) each other. What is done to one of them is done to the newest.
 //! - **Replay** is how a run is resumed: its code runs again from the top, and is given the recorded
 //!   outcomes in the recorded order instead of running steps. Code that asks for something else than
 //!   the journal holds is *parked* with a report, before anything is run.
@@ -60,7 +61,15 @@
 //!
 //! In the order data flows: [`step`](macro@step) and [`workflow`](macro@workflow) make calls
 //! ([`StepCall`], [`WorkflowCall`]); an [`Engine`] starts and drives them; `replay` decides what a
-//! recorded journal asks of the code; [`journal`] is what is written; a [`store`] keeps it.
+//! recorded journal asks of the code; [`journal`] is what is written; a [`store`] keeps it. Beside all that,
+//! [`idempotency`] guards work that is no workflow ([`Engine::once`]).
+//!
+//! # Features
+//!
+//! None is on by default.
+//!
+//! - `http`: `idempotency::http`, a tower layer for the `Idempotency-Key` header.
+//! - `redis`: `idempotency::RedisKeys`, keys that live in Redis.
 
 mod call;
 mod context;
@@ -68,9 +77,16 @@ mod determinism;
 mod engine;
 mod replay;
 
+pub mod audit;
+mod diagram;
+pub mod idempotency;
+
 pub mod journal;
 
 pub mod store;
+
+#[cfg(feature = "testing")]
+pub mod testing;
 
 #[doc(hidden)]
 #[path = "private.rs"]
@@ -78,34 +94,41 @@ pub mod __private;
 pub mod clock;
 mod codec;
 mod digest;
+mod duration;
 mod error;
+mod hashing;
 mod id_map;
 mod ids;
 mod key;
 mod logs;
 mod payload;
+mod shape;
 
 pub use call::{
-    Abort, CheckpointTaken, ChildRun, CloseHook, Direct, Elapsed, Hook, Signals, Sleep, Step,
-    StepCall, TakeHook, Timeout, WaitFor, Workflow, WorkflowCall, abort, abort_keep, checkpoint,
-    deprecate_patch, hook, patched, publish, signals, sleep, sleep_until, start_child, timeout,
-    undo_with, wait_for,
+    Abort, CheckpointTaken, ChildRun, CloseHook, ContinueAsNew, Direct, Elapsed, Hook, Outbox,
+    Signals, Sleep, Step, StepCall, TakeHook, Timeout, WaitFor, Workflow, WorkflowCall, abort,
+    abort_keep, checkpoint, continue_as_new, deprecate_patch, hook, outbox, patched, publish,
+    signals, sleep, sleep_until, start_child, timeout, undo_with, wait_for,
 };
 pub use context::{
     Scoped, StepMetadata, WorkflowMetadata, get_step_metadata, get_workflow_metadata, resource,
     scope, try_get_step_metadata, try_get_workflow_metadata,
 };
 pub use determinism::{Random, now, random, uuid};
+pub use diagram::Diagram;
 pub use digest::Digest;
+pub use engine::{AcceptStart, Acceptance, Accepted, Delivery, Inbox, InboxError, InboxEvent};
 pub use engine::{
-    Cancel, CatchUp, Debounce, Debounced, Engine, EngineBuilder, EngineError, Fork, ForkPoint,
-    Overlap, ParseCursorError, Paused, Queue, QueueDescription, QueueHandle, Retention, RunCursor,
-    RunError, RunHandle, RunStatus, Runs, RunsPage, Schedule, ScheduleDescription, ScheduleHandle,
+    Cancel, CatchUp, Debounce, Debounced, Duplicate, DuplicateBody, DuplicateKind, Duplicates,
+    Engine, EngineBuilder, EngineError, Fork, ForkPoint, Lineage, OnConflict, OnFailure, Overlap,
+    ParseCursorError, Paused, Queue, QueueDescription, QueueHandle, Retention, RunCursor, RunError,
+    RunHandle, RunStatus, Runs, RunsPage, Schedule, ScheduleDescription, ScheduleHandle,
     SendSignal, Sent, Shutdown, Start, Terminate, Verification, Warning, Watch,
 };
+pub use engine::{Message, OutboxHandle, RelayOptions, SetAside};
 pub use error::{Error, Interrupted, Result, ResultExt};
-pub use ids::{ParseIdError, RunId, StepId};
-pub use key::Key;
+pub use ids::{MessageId, ParseIdError, RunId, StepId};
+pub use key::{Key, KeyPart, KeyParts};
 pub use logs::HideReplayed;
 pub use payload::{PayloadCodec, PayloadError};
 pub use workflow_macros::{step, workflow};

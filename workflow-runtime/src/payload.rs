@@ -5,6 +5,7 @@
 //! Rust type. Never used for the engine's own records (see `codec`).
 
 use std::borrow::Cow;
+use std::cell::Cell;
 use std::fmt;
 use std::io;
 use std::marker::PhantomData;
@@ -17,6 +18,9 @@ use serde::de::{DeserializeOwned, DeserializeSeed};
 /// The largest encoded payload unless the engine says otherwise. A journal is no file store:
 /// what is larger belongs into one, with its name in the journal.
 pub(crate) const DEFAULT_LIMIT: usize = 2 * 1024 * 1024;
+
+/// The most room a thread keeps for the next payload; what is larger is not copied out of it.
+const KEPT_ROOM: usize = 4 * 1024;
 
 /// How deep a payload may nest when it is read or shown.
 const MAX_DEPTH: usize = 256;
@@ -95,7 +99,23 @@ impl Payloads {
     /// Encodes a value; fails as soon as the limit is passed, so that an oversized value
     /// costs no more memory than the limit.
     pub(crate) fn encode<T: Serialize + ?Sized>(&self, value: &T) -> Result<Bytes, PayloadError> {
-        self.code(self.serialized(value)?)
+        self.encode_within(value, self.limit)
+    }
+
+    fn encode_within<T: Serialize + ?Sized>(
+        &self,
+        value: &T,
+        limit: usize,
+    ) -> Result<Bytes, PayloadError> {
+        let plain = serialized(value, limit)?;
+        if self.codec.is_some() || plain.len() > KEPT_ROOM {
+            return self.code(plain, limit);
+        }
+        let payload = Bytes::copy_from_slice(&plain);
+        if plain.capacity() <= KEPT_ROOM {
+            ROOM.set(plain);
+        }
+        Ok(payload)
     }
 
     /// Encodes the arguments of a workflow, given as one value: the only argument, or a tuple of all.
@@ -104,7 +124,7 @@ impl Payloads {
         names: &[&str],
         value: &T,
     ) -> Result<Bytes, PayloadError> {
-        let plain = self.serialized(value)?;
+        let plain = serialized(value, self.limit)?;
         let read = rmpv::decode::read_value_with_max_depth(&mut &*plain, MAX_DEPTH);
         let read = read.map_err(|error| PayloadError::Serialize(error.to_string()))?;
         let values = match (names, read) {
@@ -125,30 +145,29 @@ impl Payloads {
         let mut named = Vec::with_capacity(plain.len() + 64);
         rmpv::encode::write_value(&mut named, &map)
             .map_err(|error| PayloadError::Serialize(error.to_string()))?;
-        self.code(named)
+        self.code(named, self.limit)
     }
 
-    fn serialized<T: Serialize + ?Sized>(&self, value: &T) -> Result<Vec<u8>, PayloadError> {
-        let mut out = Limited {
-            bytes: Vec::with_capacity(64),
-            limit: self.limit,
-            hit: false,
-        };
-        let encoded = value.serialize(&mut rmp_serde::Serializer::new(&mut out).with_struct_map());
-        if out.hit {
+    /// Encodes a value that was serialized before an engine was at hand.
+    pub(crate) fn encode_plain(&self, plain: &[u8]) -> Result<Bytes, PayloadError> {
+        if plain.len() > self.limit {
             return Err(PayloadError::TooLarge { limit: self.limit });
         }
-        encoded.map_err(|error| PayloadError::Serialize(error.to_string()))?;
-        Ok(out.bytes)
+        self.code(plain.to_vec(), self.limit)
     }
 
-    fn code(&self, plain: Vec<u8>) -> Result<Bytes, PayloadError> {
+    /// Serializes a value without any engine's codec.
+    pub(crate) fn plain_of<T: Serialize + ?Sized>(value: &T) -> Result<Vec<u8>, PayloadError> {
+        serialized(value, usize::MAX)
+    }
+
+    fn code(&self, plain: Vec<u8>, limit: usize) -> Result<Bytes, PayloadError> {
         let Some(codec) = &self.codec else {
             return Ok(plain.into());
         };
         let coded = codec.encode(plain).map_err(PayloadError::Codec)?;
-        if coded.len() > self.limit {
-            return Err(PayloadError::TooLarge { limit: self.limit });
+        if coded.len() > limit {
+            return Err(PayloadError::TooLarge { limit });
         }
         Ok(coded.into())
     }
@@ -163,11 +182,7 @@ impl Payloads {
         if limit == 0 {
             return None;
         }
-        let small = Self {
-            limit: limit.min(self.limit),
-            codec: self.codec.clone(),
-        };
-        small.encode(value).ok()
+        self.encode_within(value, limit.min(self.limit)).ok()
     }
 
     /// Decodes a payload as `T`.
@@ -199,6 +214,38 @@ impl Payloads {
                 message: error.to_string(),
             }
         })
+    }
+
+    /// The same limit without the codec hook, for what is coded elsewhere.
+    pub(crate) fn without_codec(&self) -> Self {
+        Self::new(self.limit, None)
+    }
+
+    /// The same with a limit that is no larger than this, less a few bytes for what stands around a payload.
+    pub(crate) fn at_most(&self, limit: usize) -> Self {
+        Self {
+            limit: self.limit.min(limit.saturating_sub(16)),
+            codec: self.codec.clone(),
+        }
+    }
+
+    /// Has the codec hook transform bytes that are no payload of this; `None` if there is no hook.
+    pub(crate) fn recode(&self, plain: &[u8]) -> Result<Option<Bytes>, PayloadError> {
+        match &self.codec {
+            None => Ok(None),
+            Some(codec) => {
+                let coded = codec.encode(plain.to_vec()).map_err(PayloadError::Codec)?;
+                Ok(Some(coded.into()))
+            }
+        }
+    }
+
+    /// Undoes [`Payloads::recode`].
+    pub(crate) fn uncode(&self, coded: &[u8]) -> Result<Option<Vec<u8>>, PayloadError> {
+        match &self.codec {
+            None => Ok(None),
+            Some(codec) => codec.decode(coded).map(Some).map_err(PayloadError::Codec),
+        }
     }
 
     /// Undoes what the codec hook did.
@@ -234,6 +281,28 @@ impl fmt::Debug for Payloads {
             .field("codec", &self.codec.is_some())
             .finish()
     }
+}
+
+thread_local! {
+    /// Room for a value while it is encoded: every step has an input and an output.
+    static ROOM: Cell<Vec<u8>> = const { Cell::new(Vec::new()) };
+}
+
+/// Serializes a value, in the thread's room as long as that is enough.
+fn serialized<T: Serialize + ?Sized>(value: &T, limit: usize) -> Result<Vec<u8>, PayloadError> {
+    let mut bytes = ROOM.take();
+    bytes.clear();
+    let mut out = Limited {
+        bytes,
+        limit,
+        hit: false,
+    };
+    let encoded = value.serialize(&mut rmp_serde::Serializer::new(&mut out).with_struct_map());
+    if out.hit {
+        return Err(PayloadError::TooLarge { limit });
+    }
+    encoded.map_err(|error| PayloadError::Serialize(error.to_string()))?;
+    Ok(out.bytes)
 }
 
 /// A buffer that refuses to grow past a limit.

@@ -13,9 +13,14 @@ pub use crate::call::{
     WorkflowCall, WorkflowDefinition, blocking, step_call,
 };
 pub use crate::context::{ClosureScoped, Scoped};
+pub use crate::diagram::Diagram;
+pub use crate::engine::OnFailure;
 pub use crate::engine::resources::MissingResource;
 pub use crate::key::Key;
 pub use crate::replay::{FreshFor, OnStale};
+pub use crate::shape::{
+    Callee, HelperDefinition, Named, Node, Shape, StepAbout, Target, WorkflowAbout,
+};
 pub use crate::store::Durability;
 
 use crate::context::ScopeElement;

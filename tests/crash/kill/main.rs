@@ -12,6 +12,7 @@ mod child;
 mod errands;
 mod ledger;
 mod parent;
+mod poisoned;
 mod witnesses;
 
 use std::path::Path;

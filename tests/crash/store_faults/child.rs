@@ -188,7 +188,8 @@ async fn until_it_fails(path: &Path) {
         if refused {
             break;
         }
-        assert!(seq < 10_000, "the disk never refused");
+        // The archiver writes behind the log, and the later the busier the machine is.
+        assert!(seq < 100_000, "the disk never refused");
     }
     let reason = store.failure().expect("it says why");
     let answers = [

@@ -140,7 +140,15 @@ async fn take_step(store: &SledStore, told: Told) -> StoreResult<()> {
         }
         8 => {
             let (seq, frame) = (5, frame(n, 5, len));
-            store.revive(Reopening { run, seq, frame }).await.map(drop)
+            let (guards, notes) = (Vec::new(), Vec::new());
+            let reopening = Reopening {
+                run,
+                seq,
+                frame,
+                guards,
+                notes,
+            };
+            store.revive(reopening).await.map(drop)
         }
         9 => {
             let mut last = chapter(told, epoch, 6, 3);

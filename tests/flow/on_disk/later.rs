@@ -79,7 +79,9 @@ fn engine() -> EngineBuilder {
 }
 
 fn forgetful() -> EngineBuilder {
-    engine().retention(Retention::of(Duration::ZERO))
+    engine()
+        .retention(Retention::of(Duration::ZERO))
+        .key_ttl(Duration::ZERO)
 }
 
 #[tokio::test]

@@ -4,10 +4,13 @@
 //! archive and its files. What must come out is the same.
 
 mod family;
+mod keys;
 mod later;
+mod lines;
 mod passes;
 mod space;
 mod talking;
+mod undoing;
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};

@@ -212,3 +212,26 @@ async fn many_large_signals_are_heard_through_every_stop() {
         disk.is_sound(engine).await;
     }
 }
+
+/// What came while the run was paused is taken over at once, and is more than the store takes in one write.
+#[tokio::test]
+async fn a_mailbox_larger_than_any_write_is_taken_over_in_portions() {
+    const COUNT: usize = 70;
+    let text = |number: usize| format!("{number} ") + &"x".repeat(1_000_000);
+    for stop in BOTH {
+        let disk = Disk::new(engine);
+        let engine = disk.open().await;
+        let run = engine.start(hearing(COUNT)).await.expect("starts").id();
+        engine.pause(run).await.expect("pauses");
+        for number in 0..COUNT {
+            let sent = engine.signal(run, "text", &text(number)).await;
+            assert_eq!(sent.expect("sends"), Sent::Accepted);
+        }
+        let engine = disk.restart(engine, stop).await;
+        engine.resume(run).await.expect("resumes");
+        let run = engine.run::<hearing>(run).await.expect("is there");
+        let bytes: usize = (0..COUNT).map(|number| text(number).len()).sum();
+        assert_eq!(run.result().await.expect("ends well"), bytes);
+        disk.is_sound(engine).await;
+    }
+}

@@ -1,6 +1,7 @@
 //! Schedules: one run per tick, through crashes, overlaps, downtime and whoever looks after them.
 
 mod crashes;
+mod queued;
 mod upkeep;
 
 use std::sync::Arc;

@@ -33,6 +33,8 @@ fn register<W: Workflow>() {}
 
 fn main() {
     register::<checkout_workflow>();
+    let audit = workflow_runtime::audit::Audit::of::<checkout_workflow>();
+    assert_eq!(audit.steps().map(|it| it.name()).collect::<Vec<_>>(), ["charge"]);
     assert_eq!(checkout_workflow::NAME, "checkout");
     let _calls = || (charge(1), checkout(1), u64("1"));
 }

@@ -2,7 +2,7 @@
 
 use workflow_runtime::workflow;
 
-#[workflow(inline, version = 2, changes = "tolerant", marker = false)]
+#[workflow(inline, version = 2, changes = "tolerant", key_ttl = "1d", on_failure = "keep")]
 async fn helper() {}
 
 fn main() {}

@@ -2,7 +2,7 @@
 
 use workflow_runtime::workflow;
 
-#[workflow(verison = 2, changes = "lenient", key_ttl = "90d")]
+#[workflow(verison = 2, changes = "lenient", key_ttl = "90 days", on_failure = "ignore")]
 async fn first() {}
 
 #[workflow(version = 0, unchecked = true)]
@@ -13,5 +13,8 @@ async fn third() {}
 
 #[workflow(changes)]
 async fn fourth() {}
+
+#[workflow(key_ttl = "0s")]
+async fn fifth() {}
 
 fn main() {}

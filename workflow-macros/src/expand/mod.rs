@@ -3,6 +3,8 @@
 //! Expanded code names only `__private` and public types of the runtime, by absolute path,
 //! and holds no logic of its own.
 
+pub(crate) mod about;
+pub(crate) mod shape;
 pub(crate) mod step;
 pub(crate) mod workflow;
 

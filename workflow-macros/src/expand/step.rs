@@ -5,6 +5,8 @@ use quote::{quote, quote_spanned};
 use syn::ext::IdentExt;
 use syn::{Signature, Type};
 
+use super::about;
+use super::shape::target_name;
 use super::{
     body_call, body_function, closing_bracket, door, first_span, marker, marker_name, outer_params,
     place, returns, type_span,
@@ -20,21 +22,20 @@ pub(crate) fn expand(function: &Function, options: &StepOptions) -> TokenStream 
     let definition = definition(function, options, &door);
     if !options.marker {
         let span = function.span();
-        let local = quote_spanned! {span=>
-            static __DEFINITION: #door::StepDefinition = #definition;
-        };
-        return outer(
-            function,
-            options,
-            &local,
-            &quote_spanned!(span=> &__DEFINITION),
-        );
+        let target = quote_spanned!(span=> #door::Target::Step(&#definition));
+        let target = about::target_in_module(function, &door, &target);
+        let name = target_name(&function.sig.ident, span);
+        let shared = quote_spanned!(span=> const { #name.step() });
+        let outer = outer(function, options, &shared);
+        return quote_spanned!(span=> #outer #target);
     }
     let (name, cfg) = (marker_name(function), function.attributes.cfg());
     let marker = marker(function, &name);
     let span = function.span();
     let shared = quote_spanned!(span=> <#name as #door::Step>::DEFINITION);
-    let outer = outer(function, options, &TokenStream::new(), &shared);
+    let outer = outer(function, options, &shared);
+    let target = quote_spanned!(span=> #door::Target::Step(<Self as #door::Step>::DEFINITION));
+    let target = about::target(function, &quote!(pub), &door, &target);
     quote_spanned! {span=>
         #outer
         #marker
@@ -42,6 +43,7 @@ pub(crate) fn expand(function: &Function, options: &StepOptions) -> TokenStream 
         impl #name {
             /// The name that the journal knows this step by.
             pub const NAME: &'static ::core::primitive::str = <Self as #door::Step>::DEFINITION.name;
+            #target
         }
         #cfg
         impl #door::Step for #name {
@@ -83,6 +85,7 @@ pub(crate) fn definition(
     let fresh_for = optional(span, fresh_for);
     let durability = options.durability.map(|it| choice("Durability", it));
     let durability = optional(span, durability);
+    let about = about::step(function, options, door);
     let (file, line) = place(function);
     quote_spanned! {span=>
         #door::StepDefinition {
@@ -96,6 +99,8 @@ pub(crate) fn definition(
             announced: #announced,
             fresh_for: #fresh_for,
             durability: #durability,
+            module: ::core::module_path!(),
+            about: #about,
             file: #file,
             line: #line,
         }
@@ -126,24 +131,19 @@ fn announced(options: &StepOptions) -> &'static str {
     }
 }
 
-fn optional(span: Span, value: Option<TokenStream>) -> TokenStream {
+pub(super) fn optional(span: Span, value: Option<TokenStream>) -> TokenStream {
     match value {
         Some(value) => quote_spanned!(span=> ::core::option::Option::Some(#value)),
         None => quote_spanned!(span=> ::core::option::Option::None),
     }
 }
 
-fn millis(span: Span, millis: u64) -> TokenStream {
+pub(super) fn millis(span: Span, millis: u64) -> TokenStream {
     quote_spanned!(span=> ::core::time::Duration::from_millis(#millis))
 }
 
-/// The function under the user's name. `local` are items it needs beside its body.
-fn outer(
-    function: &Function,
-    options: &StepOptions,
-    local: &TokenStream,
-    definition: &TokenStream,
-) -> TokenStream {
+/// The function under the user's name.
+fn outer(function: &Function, options: &StepOptions, definition: &TokenStream) -> TokenStream {
     let door = door(function, &options.runtime);
     let span = function.span();
     let mut naming = match options.blocking {
@@ -174,7 +174,6 @@ fn outer(
     let attempt = attempt(function, options, &door);
     let inside = quote_spanned! {span=>
         #body
-        #local
         #door::step_call(
             #definition,
             #probe,

@@ -5,6 +5,9 @@ use quote::{quote, quote_spanned};
 use syn::ext::IdentExt;
 use syn::{Signature, Type};
 
+use super::about;
+use super::shape::{self, target_name};
+use super::step::{millis, optional};
 use super::{
     body_call, body_function, closing_bracket, door, marker, marker_name, outer_params, place,
     returns, type_span,
@@ -65,12 +68,17 @@ fn workflow(function: &Function, options: &WorkflowOptions) -> TokenStream {
     let inside = quote_spanned!(span=> #door::WorkflowCall::<#name>::new((#(#names,)*)));
     let block = regroup(&function.body, inside);
     let implementation = implementation(function, options, &door);
+    let in_module = (options.marker == Some(false)).then(|| {
+        let target = target_name(ident, span);
+        about::target_in_module(function, &door, &quote_spanned!(span=> #name::#target))
+    });
     quote_spanned! {span=>
         #attributes
         #[track_caller]
         #vis #fn_token #ident(#params) -> #door::WorkflowCall<#name #close #block
         #marker
         #implementation
+        #in_module
     }
 }
 
@@ -96,6 +104,9 @@ fn implementation(
     let output = function.returns();
     let (ok, error, split) = parts(&output, door);
     let returns = returns(door, &output);
+    let target =
+        quote_spanned!(span=> #door::Target::Workflow(<Self as #door::Workflow>::DEFINITION));
+    let target = about::target(function, &quote!(pub), door, &target);
     quote_spanned! {span=>
         #cfg
         impl #name {
@@ -103,6 +114,11 @@ fn implementation(
             pub const NAME: &'static ::core::primitive::str = <Self as #door::Workflow>::DEFINITION.name;
             /// The version that new runs begin with.
             pub const VERSION: ::core::primitive::u32 = <Self as #door::Workflow>::DEFINITION.version;
+            /// Draws this workflow from its source.
+            pub fn diagram() -> #door::Diagram {
+                #door::Diagram::of::<Self>()
+            }
+            #target
         }
         #cfg
         #levels
@@ -156,14 +172,24 @@ pub(crate) fn definition(
         Some(Changes::Tolerant) => quote_spanned!(span=> #door::CodeChanges::Tolerant),
         Some(Changes::Strict) | None => quote_spanned!(span=> #door::CodeChanges::Strict),
     };
+    let key_ttl = optional(span, options.key_ttl.map(|it| millis(span, it)));
+    let on_failure = options.on_failure.map(|chosen| {
+        let chosen = syn::Ident::new(chosen, span);
+        quote_spanned!(span=> #door::OnFailure::#chosen)
+    });
+    let on_failure = optional(span, on_failure);
     let args = function.journaled().map(Param::label);
+    let about = about::workflow(function, door);
     let (file, line) = place(function);
     quote_spanned! {span=>
         #door::WorkflowDefinition {
             name: #name,
             version: #version,
             changes: #changes,
+            key_ttl: #key_ttl,
+            on_failure: #on_failure,
             args: &[#(#args),*],
+            about: #about,
             file: #file,
             line: #line,
         }
@@ -229,6 +255,7 @@ fn inline(function: &Function, options: &WorkflowOptions) -> TokenStream {
     let close = closing_bracket(function);
     let inside = quote_spanned!(span=> #body #door::inline_scope(#name, #call));
     let block = regroup(&function.body, inside);
+    let helper = helper(function, options, &door);
     quote_spanned! {span=>
         #attributes
         #[track_caller]
@@ -236,5 +263,34 @@ fn inline(function: &Function, options: &WorkflowOptions) -> TokenStream {
             -> impl ::core::marker::Send + #lifetime + ::core::future::Future<Output = #output #close
             #where_clause
         #block
+        #helper
+    }
+}
+
+/// The type that bears a helper's name: by it the shapes of those who call it find its own.
+fn helper(function: &Function, options: &WorkflowOptions, door: &TokenStream) -> TokenStream {
+    let span = function.span();
+    let (own_name, cfg) = (marker_name(function), function.attributes.cfg());
+    let marker = marker(function, &own_name);
+    let (name, shape) = (name_of(function, options), shape::function(function, door));
+    let (file, line) = place(function);
+    let target = quote_spanned! {span=>
+        #door::Target::Inline(&#door::HelperDefinition {
+            name: #name,
+            shape: #shape,
+            file: #file,
+            line: #line,
+        })
+    };
+    if options.marker == Some(false) {
+        return about::target_in_module(function, door, &target);
+    }
+    let target = about::target(function, &quote!(pub), door, &target);
+    quote_spanned! {span=>
+        #marker
+        #cfg
+        impl #own_name {
+            #target
+        }
     }
 }

@@ -20,7 +20,7 @@ impl Attempt {
     ///
     /// Names the type if the engine was given no such resource.
     pub fn resource<T: ?Sized + Send + Sync + 'static>(&self) -> Result<Arc<T>, MissingResource> {
-        self.context.resources.get()
+        self.context.resources().get()
     }
 }
 
@@ -55,7 +55,7 @@ struct Running(Arc<StepContext>);
 impl Running {
     fn begin(context: Arc<StepContext>) -> Self {
         context.blocking.fetch_add(1, Ordering::AcqRel);
-        if let Some(run) = &context.run {
+        if let Some(run) = context.run() {
             run.begin_blocking();
         }
         Self(context)
@@ -65,7 +65,7 @@ impl Running {
 impl Drop for Running {
     fn drop(&mut self) {
         self.0.blocking.fetch_sub(1, Ordering::AcqRel);
-        if let Some(run) = &self.0.run {
+        if let Some(run) = self.0.run() {
             run.end_blocking();
         }
     }

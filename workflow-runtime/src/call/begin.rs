@@ -5,16 +5,18 @@
 //! never polls a body and never judges one.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize};
 use std::task::{Context, Waker};
 
 use super::Announced;
 use super::attempt::Attempt;
 use super::running::{Counted, Running};
 use super::step::{Made, StepCall};
-use crate::clock::wall_clock;
-use crate::context::{StepContext, StepMetadata};
+use crate::audit::called;
+use crate::context::{StepContext, StepHome};
 use crate::engine::core::{Clearance, RunCore, Trouble};
 use crate::engine::obstacle::Obstacle;
+use crate::engine::outbox::Pushing;
 use crate::engine::signal::CallWaker;
 use crate::journal::{Draft, Source, StepIntentParts};
 use crate::store::{Durability, ParkReason};
@@ -75,7 +77,7 @@ impl<'step, R> StepCall<'step, R> {
         let durability = durability.unwrap_or(core.services.config.durability);
         match core.clear(made.id, announced, durability == Durability::Synced) {
             Clearance::Start => {
-                running.began_at = wall_clock();
+                running.began_at = core.services.clock.now();
                 running.deadline = self.policy.timeout.map(|limit| {
                     let waker = Waker::from(running.waker.clone());
                     let timers = &core.services.timers;
@@ -116,12 +118,10 @@ impl<'step, R> StepCall<'step, R> {
         if !core.begin_body(id, &waker) {
             return None;
         }
-        let counted = Counted(core.clone(), id);
+        called::remember(self.definition, &core.identity().workflow_name);
         let context = self.context(core, made);
-        let attempt = Attempt {
-            context: context.clone(),
-        };
-        let future = match self.body.attempt(&attempt) {
+        let attempt = Counted(Attempt { context });
+        let future = match self.body.attempt(&attempt.0) {
             Ok(future) => future,
             Err(missing) => {
                 let report = format!(
@@ -135,7 +135,6 @@ impl<'step, R> StepCall<'step, R> {
         };
         Some(Running {
             future,
-            context,
             waker,
             deadline: None,
             timed_out: false,
@@ -144,25 +143,22 @@ impl<'step, R> StepCall<'step, R> {
                 "step", run = %core.run(), step = %id, name = self.definition.name,
                 attempt = made.attempt
             ),
-            _counted: counted,
+            attempt,
         })
     }
 
     fn context(&self, core: &Arc<RunCore>, made: &Made<'_>) -> Arc<StepContext> {
-        let identity = core.identity();
-        let metadata = StepMetadata {
-            step_id: made.id,
-            step_name: self.definition.name,
+        Arc::new(StepContext {
+            call: made.id,
+            step: self.outside_id(made.scope, made.id),
+            name: self.definition.name,
             attempt: made.attempt,
-            step_started_at: made.called_at.into(),
-            run_id: identity.run_id,
-            workflow_name: identity.workflow_name.clone(),
-            namespace: identity.namespace.clone(),
-        };
-        StepContext::new(
-            metadata,
-            core.services.resources.clone(),
-            Some(core.clone()),
-        )
+            called_at: made.called_at,
+            home: StepHome::Run(core.clone()),
+            blocking: AtomicUsize::new(0),
+            misused: AtomicBool::new(false),
+            already_done: AtomicBool::new(false),
+            pushed: Pushing::default(),
+        })
     }
 }

@@ -31,9 +31,10 @@ use crate::error::Error;
 /// }
 /// ```
 ///
-/// Signals that were not taken, decided patches, hooks' tokens and started children carry over. It fails the run
-/// while calls are outstanding (in a `join!`, say), if there are steps to undo, and if the state is not what
-/// the workflow takes.
+/// Signals that were not taken, decided patches, hooks' tokens, started children and what is to be undone carry over:
+/// if the run fails, aborts or is cancelled later, the steps of all passes are undone, the last one first. It fails the run
+/// while calls are outstanding (in a `join!`, say), if a call is kept with
+/// [`undo_with`](crate::undo_with), and if more than 32 MiB of signals wait that were not taken. A state that is not what the workflow takes parks the run.
 ///
 /// # Panics
 ///
@@ -74,7 +75,7 @@ impl Future for CheckpointTaken {
             Some(Ok(input)) => match core.outstanding() {
                 None => core.trouble(Trouble::Checkpoint(input)),
                 Some(what) => core.trouble(Trouble::Fail(Error::fatal(format!(
-                    "checkpoint(..) at {site} while {what}: await or drop it first"
+                    "checkpoint(..) at {site} while {what}"
                 )))),
             },
             Some(Err(error)) => core.trouble(Trouble::Fail(error)),

@@ -153,6 +153,11 @@ impl<W: Workflow> WorkflowCall<W> {
         self
     }
 
+    /// Says whether it was given a key or detached.
+    pub(crate) fn is_configured(&self) -> bool {
+        self.key.is_some() || self.detached
+    }
+
     /// Asks for the child to be created, unless that was done.
     fn begin(&mut self, awaited: bool) {
         let Some(home) = &self.home else {
@@ -221,6 +226,8 @@ impl<W: Workflow> WorkflowCall<W> {
                 "child workflow `{name}` was cancelled: {}",
                 cancelled.reason
             )))),
+            // Nobody is told of that end; were it so, the last run of the line would have to tell another.
+            End::Continued(_) => return Poll::Pending,
         };
         match decoded {
             Ok(Decoded::Value(value)) => return Poll::Ready(value),

@@ -3,13 +3,15 @@
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll};
+use std::sync::atomic::{AtomicBool, AtomicUsize};
+use std::task::{Context, Poll, ready};
 
 use super::attempt::Attempt;
 use super::running::BodyFuture;
 use super::step::StepCall;
 use crate::clock::wall_clock;
-use crate::context::{Ambient, StepContext, StepMetadata, current_scope, enter};
+use crate::context::{Ambient, StepContext, StepHome, current_scope, enter};
+use crate::engine::outbox::Pushing;
 use crate::engine::resources::Resources;
 use crate::ids::{RunId, StepId};
 
@@ -39,21 +41,19 @@ impl<R> Direct<'_, R> {
     }
 
     fn context(&mut self) -> Arc<StepContext> {
-        let run_id = RunId::random();
-        let metadata = StepMetadata {
-            step_id: StepId::from_bytes(*RunId::random().as_bytes()),
-            step_name: self.call.definition.name,
+        let step = StepId::from_bytes(*RunId::random().as_bytes());
+        Arc::new(StepContext {
+            call: step,
+            step,
+            name: self.call.definition.name,
             attempt: 1,
-            step_started_at: wall_clock().into(),
-            run_id,
-            workflow_name: "(direct)".into(),
-            namespace: "(direct)".into(),
-        };
-        StepContext::new(
-            metadata,
-            Arc::new(std::mem::take(&mut self.resources)),
-            None,
-        )
+            called_at: wall_clock(),
+            home: StepHome::Direct(RunId::random(), std::mem::take(&mut self.resources)),
+            blocking: AtomicUsize::new(0),
+            misused: AtomicBool::new(false),
+            already_done: AtomicBool::new(false),
+            pushed: Pushing::default(),
+        })
     }
 }
 
@@ -87,6 +87,7 @@ impl<R> Future for Direct<'_, R> {
         }
         let (future, context) = this.future.as_mut().expect("it was made above");
         let _entered = enter(Ambient::Step(context.clone()));
-        future.as_mut().poll(cx)
+        let value = ready!(future.as_mut().poll(cx));
+        Poll::Ready(this.call.returns.as_delivered(value))
     }
 }

@@ -40,7 +40,7 @@ impl Home {
     ) -> Self {
         let scope = match with_current(Ambient::clone) {
             Ambient::Workflow(scope) => scope,
-            Ambient::Step(step) => return Self::InStep(step.metadata.step_name),
+            Ambient::Step(step) => return Self::InStep(step.name),
             Ambient::Outside => return Self::Nowhere,
         };
         match key {
@@ -130,7 +130,7 @@ fn refuse_away_from_home(scope: &Scope, what: What<'_>, site: &Location<'_>) -> 
             panic!(
                 "{what} at {site} was made in a workflow but is polled inside step `{}`: await it \
                  in the workflow and pass its result to the step",
-                step.metadata.step_name
+                step.name
             )
         }
         Ambient::Outside => panic!(
@@ -147,7 +147,7 @@ pub(super) fn refuse_outside(what: fmt::Arguments<'_>, way_out: &str) -> ! {
     let step = with_current(|ambient| match ambient {
         Ambient::Step(step) => {
             step.misused.store(true, Ordering::Release);
-            Some(step.metadata.step_name)
+            Some(step.name)
         }
         Ambient::Workflow(_) | Ambient::Outside => None,
     });

@@ -23,10 +23,14 @@ use super::{Announced, StepDefinition};
 use crate::context::{Scope, current_scope};
 use crate::engine::tokens;
 use crate::error::Result;
+use crate::shape::StepAbout;
 
 /// Both are tried until the store has answered; what the store cannot answer stops the engine.
 const TAKE: StepDefinition = definition("hook");
 const CLOSE: StepDefinition = definition("close hook");
+
+/// Where the engine's own steps are defined.
+pub(crate) const OWN_STEPS: &str = file!();
 
 const fn definition(name: &'static str) -> StepDefinition {
     StepDefinition {
@@ -40,7 +44,9 @@ const fn definition(name: &'static str) -> StepDefinition {
         announced: Announced::No,
         fresh_for: None,
         durability: None,
-        file: file!(),
+        module: module_path!(),
+        about: StepAbout::new(&["&str"], "Result<()>"),
+        file: OWN_STEPS,
         line: line!(),
     }
 }

@@ -11,12 +11,15 @@ mod attempt;
 mod begin;
 mod checkpoint;
 mod child;
+mod continuing;
 mod direct;
 mod home;
 mod hooks;
+mod keyed;
 pub(crate) mod outcome;
 mod patch;
 mod publish;
+mod push;
 mod race;
 pub(crate) mod returns;
 mod running;
@@ -30,10 +33,13 @@ pub use abort::{Abort, abort, abort_keep};
 pub use attempt::{Attempt, blocking};
 pub use checkpoint::{CheckpointTaken, checkpoint};
 pub use child::{ChildRun, WorkflowCall, start_child};
+pub use continuing::{ContinueAsNew, continue_as_new};
 pub use direct::Direct;
+pub(crate) use hooks::OWN_STEPS;
 pub use hooks::{CloseHook, Hook, TakeHook, hook};
 pub use patch::{deprecate_patch, patched};
 pub use publish::publish;
+pub use push::{Outbox, outbox};
 pub use race::{Elapsed, Timeout, timeout};
 pub use signals::{Signals, WaitFor, signals, wait_for};
 pub use step::{StepCall, step_call};
@@ -43,7 +49,9 @@ pub use workflow::{Step, Workflow};
 
 use std::time::Duration;
 
+use crate::engine::OnFailure;
 use crate::replay::FreshFor;
+use crate::shape::{StepAbout, WorkflowAbout};
 use crate::store::Durability;
 
 /// What the macro knows of a step.
@@ -69,6 +77,10 @@ pub struct StepDefinition {
     pub fresh_for: Option<FreshFor>,
     /// `durability`, where it is not the engine's.
     pub durability: Option<Durability>,
+    /// The module that defines the step.
+    pub module: &'static str,
+    /// What it says about itself, for those who read code.
+    pub about: StepAbout,
     /// Where the step is defined.
     pub file: &'static str,
     /// Where the step is defined.
@@ -119,8 +131,14 @@ pub struct WorkflowDefinition {
     pub version: u32,
     /// `changes`: what a replay makes of calls that the journal does not know.
     pub changes: CodeChanges,
+    /// `key_ttl`: how long a run's key names it after its end.
+    pub key_ttl: Option<Duration>,
+    /// `on_failure`: whether the key of a run that did not complete is kept.
+    pub on_failure: Option<OnFailure>,
     /// Names of the arguments, in order.
     pub args: &'static [&'static str],
+    /// What it says about itself, for those who read code.
+    pub about: WorkflowAbout,
     /// Where the workflow is defined.
     pub file: &'static str,
     /// Where the workflow is defined.

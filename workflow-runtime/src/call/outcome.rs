@@ -12,8 +12,9 @@ use bytes::Bytes;
 use super::returns::{Decoded, Returns};
 use super::step::Made;
 use super::{Announced, StepDefinition};
-use crate::clock::{Timestamp, wall_clock};
+use crate::clock::Timestamp;
 use crate::engine::Config;
+use crate::engine::Services;
 use crate::engine::obstacle::Obstacle;
 use crate::error::{Error, Interrupted, Retry};
 use crate::ids::StepId;
@@ -26,7 +27,11 @@ const PANIC_MESSAGE_LIMIT: usize = 4096;
 /// How an attempt ended.
 pub(super) enum AttemptEnd<R> {
     /// The body returned.
-    Value(R),
+    Value {
+        value: R,
+        /// It said on its way that its work had been done already.
+        already_done: bool,
+    },
     /// The body panicked.
     Panicked { message: String, misuse: bool },
     /// The attempt was past its deadline.
@@ -116,13 +121,26 @@ pub(super) fn settle<R>(
     name: &'static str,
     made: &Made<'_>,
     end: AttemptEnd<R>,
-    payloads: &Payloads,
+    services: &Services,
 ) -> Settled<R> {
+    let payloads = &services.payloads;
     let (retry, outcome) = match end {
-        AttemptEnd::Value(value) => match returns.failure(&value) {
-            None => return finish(returns, name, payloads, returns.encode(payloads, &value)),
-            Some(retry) => (retry, returns.encode(payloads, &value)),
-        },
+        AttemptEnd::Value {
+            value,
+            already_done,
+        } => {
+            if let Some(outcome) = returns.already_done(payloads, &value) {
+                return finish(returns, name, payloads, outcome);
+            }
+            let outcome = returns.encode(payloads, &value);
+            match returns.failure(&value) {
+                Some(retry) => (retry, outcome),
+                None => {
+                    let outcome = outcome.map(|outcome| success(outcome, already_done));
+                    return finish(returns, name, payloads, outcome);
+                }
+            }
+        }
         AttemptEnd::Panicked { message, misuse } => {
             let retry = if misuse { Retry::Fatal } else { Retry::Policy };
             let error = Error::new(format!("step `{name}` panicked: {message}"));
@@ -145,7 +163,7 @@ pub(super) fn settle<R>(
     };
     match (delay, outcome) {
         (Some(delay), Ok(failure)) => {
-            let at = wall_clock().after(delay);
+            let at = services.clock.now().after(delay);
             let event = Event::AttemptFailed(AttemptFailed {
                 step: made.id,
                 name: name.into(),
@@ -159,8 +177,16 @@ pub(super) fn settle<R>(
     }
 }
 
+/// The outcome of a body that succeeded, with what it said on its way.
+fn success(outcome: Outcome, already_done: bool) -> Outcome {
+    match outcome {
+        Outcome::Ok(payload) if already_done => Outcome::AlreadyDone(payload),
+        outcome => outcome,
+    }
+}
+
 /// Makes an outcome final: what is recorded is what can be read back.
-fn finish<R>(
+pub(super) fn finish<R>(
     returns: &Returns<R>,
     name: &str,
     payloads: &Payloads,
@@ -199,7 +225,7 @@ impl Made<'_> {
     pub(super) fn completed(
         &self,
         name: &'static str,
-        site: &Location<'_>,
+        site: &'static Location<'static>,
         input: Option<&Bytes>,
         outcome: &Outcome,
     ) -> Draft {

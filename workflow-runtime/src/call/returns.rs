@@ -9,7 +9,7 @@ use std::any::Any;
 use std::marker::PhantomData;
 
 use super::args::Journaled;
-use crate::error::{Error, Interrupted, Retry};
+use crate::error::{AlreadyDone, Error, Interrupted, Retry};
 use crate::journal::Outcome;
 use crate::payload::{PayloadError, Payloads};
 
@@ -21,6 +21,7 @@ pub struct Returns<R> {
     encode: fn(&Payloads, &R) -> Result<Outcome, PayloadError>,
     decode: fn(&Payloads, &Outcome) -> Result<Decoded<R>, PayloadError>,
     failure: fn(&R) -> Option<Retry>,
+    done: fn(&R) -> Option<&AlreadyDone>,
     broken: fn(Error) -> Result<R, Error>,
     retry_if: Option<RetryIf<R>>,
     interrupted: Option<fn(Interrupted) -> R>,
@@ -46,6 +47,7 @@ impl<R> Returns<R> {
     ) -> Result<Decoded<R>, PayloadError> {
         match outcome {
             Outcome::Interrupted(interrupted) => self.give_interrupted(*interrupted),
+            Outcome::AlreadyDone(payload) => (self.decode)(payloads, &Outcome::Ok(payload.clone())),
             outcome => (self.decode)(payloads, outcome),
         }
     }
@@ -72,6 +74,27 @@ impl<R> Returns<R> {
         match &self.retry_if {
             Some(retry_if) if !retry_if(value) => Some(Retry::Fatal),
             _ => Some(asked),
+        }
+    }
+
+    /// The outcome of an error that says that the work had been done already; `None` for any other value.
+    pub(crate) fn already_done(
+        &self,
+        payloads: &Payloads,
+        value: &R,
+    ) -> Option<Result<Outcome, PayloadError>> {
+        let done = (self.done)(value)?;
+        Some(done.encode(payloads).map(Outcome::AlreadyDone))
+    }
+
+    /// What the workflow would be given for a value, as far as `already_done` makes another one of it.
+    pub(crate) fn as_delivered(&self, value: R) -> R {
+        let payloads = Payloads::default();
+        let done = self.already_done(&payloads, &value);
+        let decoded = done.map(|it| it.and_then(|outcome| self.decode(&payloads, &outcome)));
+        match decoded {
+            Some(Ok(Decoded::Value(done))) => done,
+            _ => value,
         }
     }
 
@@ -165,12 +188,18 @@ impl<T, E> Probe<Result<T, E>> {
                         Err(error) => Decoded::NoValue(error),
                     })
                 }
-                Outcome::Interrupted(_) => unreachable!("`Returns::decode` takes it"),
+                Outcome::Interrupted(_) | Outcome::AlreadyDone(_) => {
+                    unreachable!("`Returns::decode` takes it")
+                }
             },
             failure: |value| {
                 let error = value.as_ref().err()?;
                 let own = (error as &dyn Any).downcast_ref::<Error>();
                 Some(own.map_or(Retry::Policy, Error::retry))
+            },
+            done: |value| {
+                let error = value.as_ref().err()? as &dyn Any;
+                error.downcast_ref::<Error>()?.done()
             },
             broken: |error| place_for::<E>(error).map(Err),
             retry_if: None,
@@ -220,9 +249,12 @@ impl<R> PlainReturn for Probe<R> {
                     ),
                 }),
                 Outcome::Broken(payload) => Ok(Decoded::NoValue(payloads.decode(payload)?)),
-                Outcome::Interrupted(_) => unreachable!("`Returns::decode` takes it"),
+                Outcome::Interrupted(_) | Outcome::AlreadyDone(_) => {
+                    unreachable!("`Returns::decode` takes it")
+                }
             },
             failure: |_| None,
+            done: |_| None,
             broken: Err,
             retry_if: None,
             interrupted: None,

@@ -16,14 +16,13 @@ use bytes::Bytes;
 use super::args::{NamedStepArgs, OrderedStepArgs, StepArgs};
 use super::attempt::Attempt;
 use super::outcome::{AttemptEnd, panic_message};
-use crate::clock::{Timestamp, wall_clock};
+use crate::clock::Timestamp;
 use crate::context::{Ambient, StepContext, enter};
 use crate::digest::{DigestError, InputDigest, digest};
-use crate::engine::core::RunCore;
+use crate::engine::outbox::Pushed;
 use crate::engine::resources::MissingResource;
 use crate::engine::signal::CallWaker;
 use crate::engine::timers::Deadline;
-use crate::ids::StepId;
 use crate::payload::Payloads;
 
 pub(super) type BodyFuture<'step, R> = Pin<Box<dyn Future<Output = R> + Send + 'step>>;
@@ -65,52 +64,69 @@ where
 /// One attempt while it runs.
 pub(super) struct Running<'step, R> {
     pub(super) future: BodyFuture<'step, R>,
-    pub(super) context: Arc<StepContext>,
     pub(super) waker: Arc<CallWaker>,
     pub(super) deadline: Option<Deadline>,
     pub(super) timed_out: bool,
     pub(super) began_at: Timestamp,
     pub(super) span: tracing::Span,
-    pub(super) _counted: Counted,
+    /// Dropped after the body: only then it has ended.
+    pub(super) attempt: Counted,
 }
 
-/// A body that has begun; the run is told when it ends, however it does.
-pub(super) struct Counted(pub(super) Arc<RunCore>, pub(super) StepId);
+/// An attempt whose body was counted when it began; the run is told when it ends, however it does.
+pub(super) struct Counted(pub(super) Attempt);
+
+impl Counted {
+    fn context(&self) -> &Arc<StepContext> {
+        &self.0.context
+    }
+}
 
 impl Drop for Counted {
     fn drop(&mut self) {
-        self.0.end_body(self.1);
+        let context = self.context();
+        if let Some(run) = context.run() {
+            run.end_body(context.call);
+        }
     }
 }
 
 impl<R> Running<'_, R> {
+    /// Takes the messages that the body has pushed.
+    pub(super) fn take_pushed(&self) -> Vec<Pushed> {
+        self.attempt.context().pushed.take()
+    }
+
     /// Polls the body. A body that is ready beats its deadline; a blocking one that is past its
     /// deadline is waited for, because it cannot be stopped.
     pub(super) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<AttemptEnd<R>> {
         self.waker.follow(cx.waker());
         let waker = Waker::from(self.waker.clone());
         let polled = catch_unwind(AssertUnwindSafe(|| {
-            let _entered = enter(Ambient::Step(self.context.clone()));
+            let _entered = enter(Ambient::Step(self.attempt.context().clone()));
             let _span = self.span.enter();
             self.future.as_mut().poll(&mut Context::from_waker(&waker))
         }));
         let end = match polled {
             Ok(Poll::Ready(_)) | Err(_) if self.timed_out => AttemptEnd::TimedOut,
-            Ok(Poll::Ready(value)) => AttemptEnd::Value(value),
+            Ok(Poll::Ready(value)) => AttemptEnd::Value {
+                value,
+                already_done: self.attempt.context().already_done.load(Ordering::Acquire),
+            },
             Err(panic) => AttemptEnd::Panicked {
                 message: panic_message(panic.as_ref()),
-                misuse: self.context.misused.load(Ordering::Acquire),
+                misuse: self.attempt.context().misused.load(Ordering::Acquire),
             },
             Ok(Poll::Pending) => {
                 let Some(deadline) = &self.deadline else {
                     return Poll::Pending;
                 };
-                if deadline.at() > wall_clock() {
+                if !deadline.is_over() {
                     deadline.rearm(&waker);
                     return Poll::Pending;
                 }
                 self.timed_out = true;
-                if self.context.blocking.load(Ordering::Acquire) > 0 {
+                if self.attempt.context().blocking.load(Ordering::Acquire) > 0 {
                     return Poll::Pending;
                 }
                 AttemptEnd::TimedOut

@@ -18,23 +18,26 @@ use super::attempt::Attempt;
 use super::begin::Begun;
 use super::direct::Direct;
 use super::home::{Home, What, assert_at_home, refuse_homeless};
+use super::keyed::{Consulted, Keyed};
 use super::outcome::{AttemptEnd, Policy, Settled, panic_message, settle};
 use super::returns::{Decoded, Returns};
 use super::running::{Body, Running, TypedBody};
 use super::undo::UndoFuture;
-use crate::clock::{Timestamp, wall_clock};
+use crate::clock::Timestamp;
 use crate::context::Scope;
 use crate::digest::InputDigest;
 use crate::engine::core::{Delivered, RunCore, Trouble, Turn};
 use crate::engine::obstacle::Obstacle;
+use crate::engine::outbox::Pushed;
 use crate::engine::resources::{MissingResource, Resources};
 use crate::engine::signal::CallWaker;
 use crate::engine::timers::Deadline;
+use crate::engine::undo_steps::UndoWay;
 use crate::error::Error;
 use crate::ids::{CallKind, StepId};
-use crate::journal::{Draft, Outcome};
+use crate::journal::{Companion, Draft, Outcome};
 use crate::key::Key;
-use crate::replay::Known;
+use crate::replay::{Known, WaitingCall};
 
 /// A call of a step: await it, join it, or configure this one call first.
 ///
@@ -55,15 +58,17 @@ use crate::replay::Known;
 #[must_use = "a step does nothing unless it is awaited"]
 pub struct StepCall<'step, R> {
     pub(super) definition: &'static StepDefinition,
-    returns: Returns<R>,
+    pub(super) returns: Returns<R>,
     pub(super) site: &'static Location<'static>,
     pub(super) policy: Policy,
-    home: Home,
+    pub(super) home: Home,
     pub(super) body: Box<dyn Body<'step, R> + 'step>,
-    stage: Stage<'step, R>,
+    pub(super) stage: Stage<'step, R>,
+    /// Its idempotency key, if it has one.
+    pub(super) keyed: Option<Box<Keyed>>,
 }
 
-enum Stage<'step, R> {
+pub(super) enum Stage<'step, R> {
     /// Never polled.
     Made,
     /// Registered with the run.
@@ -117,6 +122,7 @@ where
             _future: PhantomData,
         }),
         stage: Stage::Made,
+        keyed: None,
     }
 }
 
@@ -213,12 +219,14 @@ impl<'step, R> StepCall<'step, R> {
         cx: &mut Context<'_>,
     ) -> Poll<R> {
         let core = scope.core();
-        if let Stage::Made = self.stage
-            && !self.register(core, id, cx)
-        {
+        let turn = match self.stage {
+            Stage::Made => self.register(scope, id, cx),
+            _ => Some(core.turn(id, cx.waker())),
+        };
+        let Some(turn) = turn else {
             return Poll::Pending;
-        }
-        match core.turn(id, cx.waker()) {
+        };
+        match turn {
             Turn::Take(delivered) => self.take(core, delivered),
             Turn::Wait { show_input } => {
                 if show_input {
@@ -244,47 +252,54 @@ impl<'step, R> StepCall<'step, R> {
         }
     }
 
-    fn register(&mut self, core: &RunCore, id: StepId, cx: &Context<'_>) -> bool {
-        let name = self.definition.name;
+    /// Registers the call, and says what it is to do; `None` if it cannot be registered.
+    fn register(&mut self, scope: &Scope, id: StepId, cx: &Context<'_>) -> Option<Turn> {
+        let (core, name) = (scope.core(), self.definition.name);
         match self.body.digest() {
             Ok(digest) => {
-                core.register(
+                let view = WaitingCall {
                     id,
-                    CallKind::Step,
+                    kind: CallKind::Step,
                     name,
-                    self.site,
-                    Some(digest),
-                    cx.waker(),
-                );
-                self.register_undo(core, id);
-                if let Some(fresh_for) = self.definition.fresh_for {
-                    core.keep_fresh(id, fresh_for);
-                }
+                    site: self.site,
+                    digest: Some(digest),
+                    fresh_for: self.definition.fresh_for,
+                };
+                let turn = match (self.definition.undo, &self.keyed) {
+                    (None, None) => core.register_for_turn(view, cx.waker()),
+                    _ => {
+                        core.register(view, cx.waker());
+                        if self.register_key(scope, id, digest.strict) {
+                            self.register_undo(core, id);
+                        }
+                        core.turn(id, cx.waker()) // after that, which may fail the run
+                    }
+                };
                 self.stage = Stage::Waiting {
                     digest,
                     failed: 0,
                     doing: Doing::Nothing,
                 };
-                true
+                Some(turn)
             }
             Err(error) => {
                 core.trouble(Trouble::Fail(Error::fatal(format!(
                     "the input of step `{name}` at {} cannot be journaled: {error}",
                     self.site
                 ))));
-                false
+                None
             }
         }
     }
 
     /// From now on it may have begun: if the run does not complete, it is undone.
     fn register_undo(&self, core: &RunCore, id: StepId) {
-        let StepDefinition { name, args, .. } = *self.definition;
-        let Some(undo) = self.definition.undo else {
+        let name = self.definition.name;
+        let Some(way) = UndoWay::of(self.definition) else {
             return;
         };
         match self.body.encode_input(&core.services.payloads, usize::MAX) {
-            Some(input) => core.register_undo(id, name, undo, args, input),
+            Some(input) => core.register_undo(id, self.definition, way, input),
             // Better not done than done and not to be undone.
             None => core.trouble(Trouble::Fail(Error::fatal(format!(
                 "the input of step `{name}` at {} cannot be kept for its `undo`: it is larger than the \
@@ -341,7 +356,7 @@ impl<'step, R> StepCall<'step, R> {
             };
             match doing {
                 Doing::HandedIn(_) => return,
-                Doing::BackingOff(deadline, waker) if deadline.at() > wall_clock() => {
+                Doing::BackingOff(deadline, waker) if !deadline.is_over() => {
                     waker.follow(cx.waker());
                     deadline.rearm(&Waker::from(waker.clone()));
                     return;
@@ -360,14 +375,26 @@ impl<'step, R> StepCall<'step, R> {
                         Doing::Ready(running) => Some(running),
                         _ => None,
                     };
+                    if ready.is_none() {
+                        match self.consult(&made, cx) {
+                            Consulted::Run => {}
+                            Consulted::Wait => return,
+                            Consulted::Answer(answer) => {
+                                made.attempt -= 1; // none was made for it
+                                return self.take_answer(&made, answer);
+                            }
+                        }
+                    }
                     match self.begin(&mut made, ready, cx) {
                         Begun::Running(running) => self.set_doing(Doing::Running(running)),
                         Begun::Ready(running) => {
                             self.set_doing(Doing::Ready(running));
                             return;
                         }
-                        Begun::Interrupted => self.end(&made, AttemptEnd::Interrupted, cx),
-                        Begun::Not => return,
+                        Begun::Interrupted => {
+                            self.end(&made, AttemptEnd::Interrupted, Vec::new(), cx);
+                        }
+                        Begun::Not => return self.let_go_key(),
                     }
                 }
                 Doing::Running(running) => {
@@ -382,35 +409,35 @@ impl<'step, R> StepCall<'step, R> {
                         attempt: *failed + 1,
                         began_at: running.began_at,
                     };
-                    self.end(&made, end, cx);
+                    let pushed = running.take_pushed();
+                    self.end(&made, end, pushed, cx);
                 }
             }
         }
     }
 
-    fn set_doing(&mut self, now: Doing<'step, R>) {
+    pub(super) fn set_doing(&mut self, now: Doing<'step, R>) {
         if let Stage::Waiting { doing, .. } = &mut self.stage {
             *doing = now;
         }
     }
 
     /// Judges an attempt that has ended: hands the outcome in, or backs off.
-    fn end(&mut self, made: &Made<'_>, end: AttemptEnd<R>, cx: &Context<'_>) {
+    fn end(&mut self, made: &Made<'_>, end: AttemptEnd<R>, pushed: Vec<Pushed>, cx: &Context<'_>) {
         let core = made.scope.core();
         let policy = self.policy.over(&core.services.config);
-        let payloads = &core.services.payloads;
         let name = self.definition.name;
         // The user's own `Serialize`, `Deserialize` and `retry_if` run in here. If they panic, the
         // effect has happened all the same, and trying again would panic again.
         let judged = catch_unwind(AssertUnwindSafe(|| {
-            settle(&self.returns, policy, name, made, end, payloads)
+            settle(&self.returns, policy, name, made, end, &core.services)
         }));
         let settled = judged.unwrap_or_else(|panic| {
             let end = AttemptEnd::Panicked {
                 message: panic_message(panic.as_ref()),
                 misuse: true,
             };
-            settle(&self.returns, policy, name, made, end, payloads)
+            settle(&self.returns, policy, name, made, end, &core.services)
         });
         let (run, step) = (core.run(), made.id);
         let now = match settled {
@@ -421,8 +448,12 @@ impl<'step, R> StepCall<'step, R> {
                 core.note(Draft::of(&event).durable(self.durability()));
                 back_off(core, step, at, cx.waker())
             }
-            Settled::Done { outcome, decoded } => {
-                let (ok, attempt) = (matches!(outcome, Outcome::Ok(_)), made.attempt);
+            Settled::Done {
+                mut outcome,
+                mut decoded,
+            } => {
+                let companion = self.settle_key(made, &mut outcome, &mut decoded);
+                let (ok, attempt) = (outcome.is_success(), made.attempt);
                 if matches!(outcome, Outcome::Interrupted(_)) {
                     tracing::warn!(%run, %step, name, attempt, "step interrupted");
                 } else {
@@ -430,13 +461,9 @@ impl<'step, R> StepCall<'step, R> {
                         %run, %step, name, attempt, ok, replayed = false, "step executed"
                     );
                 }
-                if self.definition.undo.is_some() {
-                    core.complete_undo(made.id, &outcome);
-                }
-                let limit = core.services.config.kept_input_limit;
-                let input = self.body.encode_input(&core.services.payloads, limit);
-                let draft = made.completed(name, self.site, input.as_ref(), &outcome);
-                core.hand_in(made.id, draft.durable(self.durability()));
+                // What failed has sent nothing.
+                let pushed = if ok { pushed } else { Vec::new() };
+                self.hand_in(made, &outcome, companion, pushed);
                 Doing::HandedIn(decoded)
             }
             Settled::Park(obstacle) => {
@@ -448,6 +475,30 @@ impl<'step, R> StepCall<'step, R> {
             *failed = made.attempt;
             *doing = now;
         }
+    }
+
+    /// Hands the call's outcome in, with what is to be written beside it.
+    pub(super) fn hand_in(
+        &self,
+        made: &Made<'_>,
+        outcome: &Outcome,
+        companion: Option<Box<dyn Companion>>,
+        pushed: Vec<Pushed>,
+    ) {
+        let core = made.scope.core();
+        if self.definition.undo.is_some() {
+            core.complete_undo(made.id, outcome);
+        }
+        let limit = core.services.config.kept_input_limit;
+        let input = self.body.encode_input(&core.services.payloads, limit);
+        let draft = made.completed(self.definition.name, self.site, input.as_ref(), outcome);
+        core.hand_in(
+            made.id,
+            draft
+                .durable(self.durability())
+                .with(companion)
+                .with_messages(pushed),
+        );
     }
 }
 
@@ -537,6 +588,9 @@ impl<R> Drop for StepCall<'_, R> {
     fn drop(&mut self) {
         if let (Stage::Waiting { .. }, Home::Run { scope, id, .. }) = (&self.stage, &self.home) {
             scope.core().drop_call(*id);
+            if self.keyed.is_some() {
+                scope.core().drop_keyed(*id);
+            }
         }
     }
 }

@@ -8,14 +8,14 @@ use std::task::{Context, Poll, Waker};
 use std::time::{Duration, SystemTime};
 
 use super::home::{What, assert_at_home};
-use crate::clock::{Timestamp, wall_clock};
+use crate::clock::Timestamp;
 use crate::context::{Scope, current_scope};
 use crate::engine::core::{Delivered, Turn};
 use crate::engine::signal::CallWaker;
 use crate::engine::timers::Deadline;
 use crate::ids::{CallKind, StepId};
 use crate::journal::{Draft, Event, TimerFired, TimerSet};
-use crate::replay::Known;
+use crate::replay::{Known, WaitingCall};
 
 /// The name that the ids of all timers are derived from.
 const TIMER: &str = "sleep";
@@ -86,7 +86,7 @@ impl Sleep {
             Some(Known::Timer { deadline }) => deadline,
             Some(Known::Failed { .. } | Known::Child(_)) | None => {
                 let deadline = match self.until {
-                    Until::After(duration) => wall_clock().after(duration),
+                    Until::After(duration) => scope.core().services.clock.now().after(duration),
                     Until::At(time) => time,
                 };
                 scope.core().annotate(&Event::TimerSet(TimerSet {
@@ -119,7 +119,15 @@ impl Future for Sleep {
         assert_at_home(&scope, What::Timer, self.site);
         let core = scope.core();
         if let State::Made = self.state {
-            core.register(id, CallKind::Timer, TIMER, self.site, None, cx.waker());
+            let view = WaitingCall {
+                id,
+                kind: CallKind::Timer,
+                name: TIMER,
+                site: self.site,
+                digest: None,
+                fresh_for: None,
+            };
+            core.register(view, cx.waker());
             self.state = State::Waiting(None);
         }
         match core.turn(id, cx.waker()) {
@@ -136,7 +144,7 @@ impl Future for Sleep {
                 }
                 if let State::Waiting(Some((deadline, waker))) = &self.state {
                     waker.follow(cx.waker());
-                    if deadline.at() > wall_clock() {
+                    if !deadline.is_over() {
                         deadline.rearm(&Waker::from(waker.clone()));
                     } else if core.is_live() {
                         let fired = Event::TimerFired(TimerFired { timer: id });

@@ -9,10 +9,12 @@ mod scope;
 
 use std::cell::RefCell;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::SystemTime;
 
+use crate::clock::Timestamp;
 use crate::engine::core::RunCore;
+use crate::engine::outbox::Pushing;
 use crate::engine::resources::Resources;
 use crate::ids::{RunId, StepId};
 
@@ -32,29 +34,68 @@ pub(crate) enum Ambient {
 
 /// What a step's body can ask about itself.
 pub(crate) struct StepContext {
-    pub(crate) metadata: StepMetadata,
-    pub(crate) resources: Arc<Resources>,
-    /// The run that the step belongs to; none if it runs directly.
-    pub(crate) run: Option<Arc<RunCore>>,
+    /// The call in its run.
+    pub(crate) call: StepId,
+    /// What the body sees: the call, or what its idempotency key stands for.
+    pub(crate) step: StepId,
+    pub(crate) name: &'static str,
+    pub(crate) attempt: u32,
+    /// When the workflow made the call.
+    pub(crate) called_at: Timestamp,
+    pub(crate) home: StepHome,
     /// Blocking bodies of this attempt that have begun and not returned.
     pub(crate) blocking: AtomicUsize,
     /// The body used the library in a way that no retry can mend.
     pub(crate) misused: AtomicBool,
+    /// The body found its work done already.
+    pub(crate) already_done: AtomicBool,
+    /// Messages that the attempt has pushed: they are written with its outcome, if it has one.
+    pub(crate) pushed: Pushing,
+}
+
+/// Where a step's body runs. Names and resources are asked for there: counting references to what all
+/// runs share would cost every step more than most steps ask.
+pub(crate) enum StepHome {
+    /// In a run.
+    Run(Arc<RunCore>),
+    /// By itself, with the resources that it was given.
+    Direct(RunId, Resources),
 }
 
 impl StepContext {
-    pub(crate) fn new(
-        metadata: StepMetadata,
-        resources: Arc<Resources>,
-        run: Option<Arc<RunCore>>,
-    ) -> Arc<Self> {
-        Arc::new(Self {
-            metadata,
-            resources,
-            run,
-            blocking: AtomicUsize::new(0),
-            misused: AtomicBool::new(false),
-        })
+    /// The run that the step belongs to; none if it runs directly.
+    pub(crate) fn run(&self) -> Option<&Arc<RunCore>> {
+        match &self.home {
+            StepHome::Run(run) => Some(run),
+            StepHome::Direct(..) => None,
+        }
+    }
+
+    /// What the step may be given.
+    pub(crate) fn resources(&self) -> &Resources {
+        match &self.home {
+            StepHome::Run(run) => &run.services.resources,
+            StepHome::Direct(_, resources) => resources,
+        }
+    }
+
+    fn metadata(&self) -> StepMetadata {
+        let (run_id, workflow_name, namespace) = match &self.home {
+            StepHome::Run(run) => {
+                let run = run.identity();
+                (run.run_id, run.workflow_name.clone(), run.namespace.clone())
+            }
+            StepHome::Direct(run, _) => (*run, "(direct)".into(), "(direct)".into()),
+        };
+        StepMetadata {
+            step_id: self.step,
+            step_name: self.name,
+            attempt: self.attempt,
+            step_started_at: self.called_at.into(),
+            run_id,
+            workflow_name,
+            namespace,
+        }
     }
 }
 
@@ -160,9 +201,18 @@ pub fn get_step_metadata() -> StepMetadata {
 /// Returns what the running step knows about itself, or `None` outside a step.
 pub fn try_get_step_metadata() -> Option<StepMetadata> {
     with_current(|ambient| match ambient {
-        Ambient::Step(step) => Some(step.metadata.clone()),
+        Ambient::Step(step) => Some(step.metadata()),
         Ambient::Outside | Ambient::Workflow(_) => None,
     })
+}
+
+/// Notes that the running step found its work done already; nothing happens outside a step.
+pub(crate) fn note_already_done() {
+    with_current(|ambient| {
+        if let Ambient::Step(step) = ambient {
+            step.already_done.store(true, Ordering::Release);
+        }
+    });
 }
 
 /// Returns what the running workflow knows about itself.
@@ -189,12 +239,11 @@ pub fn try_get_workflow_metadata() -> Option<WorkflowMetadata> {
 /// Panics outside a step's body and if the engine was given no such resource. A
 /// `#[resource]` parameter parks the run instead, which is what production code wants.
 pub fn resource<T: ?Sized + Send + Sync + 'static>() -> Arc<T> {
-    let resources = with_current(|ambient| match ambient {
-        Ambient::Step(step) => Some(step.resources.clone()),
+    let found = with_current(|ambient| match ambient {
+        Ambient::Step(step) => Some(step.resources().get::<T>()),
         Ambient::Outside | Ambient::Workflow(_) => None,
-    })
-    .expect("resource() was called outside a step: call it in the body of a #[step] function");
-    resources
-        .get::<T>()
+    });
+    found
+        .expect("resource() was called outside a step: call it in the body of a #[step] function")
         .unwrap_or_else(|missing| panic!("{missing}"))
 }

@@ -50,6 +50,8 @@ struct RareClaims {
     helpers: Vec<(&'static str, u64)>,
     /// Named scopes, so that a name used twice gives two scopes and never the same ids.
     named: HashMap<Box<str>, u64>,
+    /// Messages pushed, by outbox.
+    messages: HashMap<Box<str>, u64>,
     /// Keyed calls, to refuse a repeated key; the place is for the message.
     keyed: IdMap<StepId, &'static Location<'static>>,
 }
@@ -102,6 +104,12 @@ impl Scope {
 
     pub(crate) fn path(&self) -> &str {
         &self.path
+    }
+
+    /// The element of the pass that the scope is in; empty in the first. No other element begins with a `k`.
+    pub(crate) fn pass(&self) -> &str {
+        let first = self.path.split('/').next().unwrap_or_default();
+        if first.starts_with('k') { first } else { "" }
     }
 
     fn claims(&self) -> std::sync::MutexGuard<'_, Claims> {
@@ -175,6 +183,22 @@ impl Scope {
         };
         let id = self.derive(kind, name, Discriminator::Occurrence(occurrence));
         (id, occurrence)
+    }
+
+    /// Claims the place of the next message to an outbox, as the id of a call.
+    pub(crate) fn claim_message(&self, outbox: &str) -> StepId {
+        let number = {
+            let mut claims = self.claims();
+            let messages = &mut claims.rare().messages;
+            match messages.get_mut(outbox) {
+                Some(next) => take_next(next),
+                None => {
+                    messages.insert(outbox.into(), 1);
+                    0
+                }
+            }
+        };
+        self.derive(CallKind::Message, outbox, Discriminator::Occurrence(number))
     }
 
     /// Gives an occurrence back, because the call chose a key instead. If others of the name

@@ -18,8 +18,8 @@ use crate::clock::Timestamp;
 use crate::context::WorkflowMetadata;
 use crate::id_map::IdMap;
 use crate::ids::{DERIVATION_VERSION, RunId, StepId};
-use crate::journal::{AuditKey, Chain, Checkpoint, Reader, RunStarted};
-use crate::replay::{Delivery, History, Known, Past};
+use crate::journal::{AuditKey, Chain, Checkpoint, Reader, RunStarted, RunSucceeds};
+use crate::replay::{Delivery, History, Known, Owed, Past};
 use crate::store::{Durability, Epoch, Mail, ParkReason};
 
 /// Reads a journal as history, or says why the run has to be parked.
@@ -69,6 +69,11 @@ pub(super) struct Begun {
     mail: Vec<Mail>,
     past: Past,
     checkpoint: Option<Box<(Checkpoint, u64)>>,
+    /// What the run that this one continues has left it.
+    succeeds: Option<Box<RunSucceeds>>,
+    /// The first run of the line that it continues, and how many came before it.
+    line: Option<(RunId, u64)>,
+    owed: Option<Owed>,
     next_letter: u64,
     last_time: Timestamp,
     phase: Phase,
@@ -93,6 +98,9 @@ impl Begun {
             mail: Vec::new(),
             past: Past::default(),
             checkpoint: None,
+            succeeds: None,
+            line: None,
+            owed: None,
             next_letter: 0,
             last_time: created_at,
             phase: Phase::Live,
@@ -120,10 +128,19 @@ impl Begun {
             next_letter,
             past: history.past,
             checkpoint: history.checkpoint,
+            succeeds: history.succeeds,
+            line: None,
+            owed: history.owed,
             last_time: history.last_time,
             phase: Phase::Replaying,
             crash,
         }
+    }
+
+    /// The run continues a line.
+    pub(super) fn in_line(mut self, line: Option<(RunId, u64)>) -> Self {
+        self.line = line;
+        self
     }
 
     pub(super) fn into_driver(
@@ -184,6 +201,7 @@ impl Begun {
             run: self.chain.run(),
             epoch: self.epoch,
             chain: self.chain,
+            clock: shared.services.clock.clone(),
             last_time: self.last_time,
             durability: shared.services.config.durability,
             taken: self
@@ -202,11 +220,18 @@ impl Begun {
                 mail: self.mail,
                 next_letter: self.next_letter,
                 parent: started.parent,
+                generation: started.generation,
                 crash: self.crash,
             },
         );
+        if let Some((first, ordinal)) = self.line {
+            core.join_line(first, ordinal);
+        }
+        if let Some(left) = &self.succeeds {
+            core.succeed(left);
+        }
         if let Some((checkpoint, seq)) = self.checkpoint.as_deref() {
-            core.carried(checkpoint);
+            core.carried(checkpoint, self.owed);
             driver.enter_pass(checkpoint, *seq)?;
         }
         Ok(driver)

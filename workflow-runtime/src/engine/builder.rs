@@ -7,6 +7,8 @@ use std::time::Duration;
 
 use tokio::sync::{Notify, Semaphore};
 
+use super::keyed::DEFAULT_KEY_TTL;
+use super::known_keys::KnownKeys;
 use super::pause::{self, Pauses};
 use super::plan::Plan;
 use super::recovery::Recovery;
@@ -15,11 +17,16 @@ use super::resources::Resources;
 use super::retention::{Retention, Retentions};
 use super::sleepers::{self, Sleepers};
 use super::timers::Timers;
+use super::undo_steps::UndoSteps;
 use super::warnings::Warnings;
 use super::{
-    Config, Engine, EngineError, Owner, Queue, Services, Shared, queues, retention, schedules, task,
+    Config, Engine, EngineError, Message, OnFailure, Owner, Queue, RelayOptions, Services, Shared,
+    duplicates, keys, letters, outbox, queues, retention, schedules, successors, task,
 };
-use crate::call::Workflow;
+use crate::call::{Step, Workflow};
+use crate::clock::Clock;
+use crate::idempotency::{Book, StepKeys};
+use crate::ids::RunIds;
 use crate::journal::AuditKey;
 use crate::payload::{DEFAULT_LIMIT, PayloadCodec, Payloads};
 use crate::store::memory::MemoryStore;
@@ -34,6 +41,10 @@ const DEFAULT_BACKOFF: (Duration, Duration) = (Duration::from_millis(200), Durat
 
 /// Inputs of steps up to this size are kept in the journal, to be shown in reports.
 const DEFAULT_KEPT_INPUT: usize = 16 * 1024;
+
+/// The most that a payload may be allowed to take. A record has up to three of them (what a step was given and gave, the
+/// end of a run twice, a state beside carried signals), and a store takes 64 MiB in one write.
+const MAX_PAYLOAD_LIMIT: usize = 16 * 1024 * 1024;
 
 /// Runs that may be active at once. Runs that only sleep do not count.
 const DEFAULT_MAX_ACTIVE: usize = 4096;
@@ -50,6 +61,7 @@ const CLAIMS_AT_ONCE: usize = 64;
 /// Configures an engine; see [`Engine::builder`].
 pub struct EngineBuilder {
     registry: Registry,
+    undo_steps: UndoSteps,
     problems: Vec<String>,
     resources: Resources,
     namespace: Arc<str>,
@@ -58,14 +70,18 @@ pub struct EngineBuilder {
     audit_key: Option<AuditKey>,
     max_active: usize,
     config: Config,
+    clock: Clock,
+    run_ids: RunIds,
     queues: Vec<Queue>,
     retentions: Retentions,
+    relays: Vec<outbox::Relay>,
 }
 
 impl Default for EngineBuilder {
     fn default() -> Self {
         Self {
             registry: Registry::default(),
+            undo_steps: UndoSteps::default(),
             problems: Vec::new(),
             resources: Resources::default(),
             namespace: DEFAULT_NAMESPACE.into(),
@@ -80,9 +96,14 @@ impl Default for EngineBuilder {
                 durability: Durability::Synced,
                 cancel_grace: Duration::from_secs(10),
                 evict_after: Some(EVICT_AFTER),
+                key_ttl: DEFAULT_KEY_TTL,
+                on_failure: OnFailure::Keep,
             },
+            clock: Clock::default(),
+            run_ids: RunIds::default(),
             queues: Vec::new(),
             retentions: Retentions::default(),
+            relays: Vec::new(),
         }
     }
 }
@@ -92,6 +113,18 @@ impl EngineBuilder {
     #[must_use]
     pub fn register<W: Workflow>(mut self) -> Self {
         self.problems.extend(self.registry.add::<W>().err());
+        self
+    }
+
+    /// Registers a step with an `undo`, so that runs find it by name when they have to undo what they did
+    /// before a checkpoint.
+    ///
+    /// Rarely needed: a step that was called since the engine was opened is known, and others are found by replaying
+    /// the pass that called them. It is the way out where the code of that pass is gone, or where two steps have
+    /// one name.
+    #[must_use]
+    pub fn register_step<S: Step>(mut self) -> Self {
+        self.problems.extend(self.undo_steps.register::<S>().err());
         self
     }
 
@@ -169,9 +202,15 @@ impl EngineBuilder {
         self
     }
 
-    /// Sets the largest input, output or error in bytes; 2 MiB otherwise.
+    /// Sets the largest input, output or error in bytes; 2 MiB otherwise, 16 MiB at most.
     #[must_use]
     pub fn payload_limit(mut self, bytes: usize) -> Self {
+        if bytes > MAX_PAYLOAD_LIMIT {
+            self.problems.push(format!(
+                "a payload_limit of {bytes} bytes is too large: a record holds several payloads and has to fit into one \
+                 write, so {MAX_PAYLOAD_LIMIT} are allowed; keep large data elsewhere and journal its name"
+            ));
+        }
         self.payload_limit = bytes;
         self
     }
@@ -224,6 +263,36 @@ impl EngineBuilder {
         self
     }
 
+    /// Relays the messages of an outbox, from the moment the engine is opened; see [`OutboxHandle::relay`].
+    ///
+    /// [`OutboxHandle::relay`]: super::OutboxHandle::relay
+    #[must_use]
+    pub fn outbox<H, F>(self, name: &str, handler: H) -> Self
+    where
+        H: Fn(Message) -> F + Send + Sync + 'static,
+        F: Future<Output = crate::error::Result<()>> + Send + 'static,
+    {
+        self.outbox_with(name, RelayOptions::default(), handler)
+    }
+
+    /// Relays the messages of an outbox with limits of its own.
+    #[must_use]
+    pub fn outbox_with<H, F>(mut self, name: &str, options: RelayOptions, handler: H) -> Self
+    where
+        H: Fn(Message) -> F + Send + Sync + 'static,
+        F: Future<Output = crate::error::Result<()>> + Send + 'static,
+    {
+        if let Err(problem) = letters::check_name("outbox", name) {
+            self.problems.push(problem.to_string());
+        }
+        if self.relays.iter().any(|known| known.name() == name) {
+            self.problems
+                .push(format!("outbox `{name}` has two handlers"));
+        }
+        self.relays.push(outbox::Relay::new(name, options, handler));
+        self
+    }
+
     /// Sets how long runs are kept after they ended; for ever otherwise. See [`Engine::sweep`].
     #[must_use]
     pub fn retention(mut self, retention: Retention) -> Self {
@@ -235,6 +304,22 @@ impl EngineBuilder {
     #[must_use]
     pub fn retention_of<W: Workflow>(mut self, retention: Retention) -> Self {
         self.retentions.of.insert(W::DEFINITION.name, retention);
+        self
+    }
+
+    /// Sets how long the key of a run names it after the run has *ended*, where neither the start nor the workflow
+    /// says so; 24 hours otherwise. What was promised to runs that were started before stays.
+    #[must_use]
+    pub fn key_ttl(mut self, time: Duration) -> Self {
+        self.config.key_ttl = time;
+        self
+    }
+
+    /// Sets what becomes of the key of a run that fails, is cancelled or aborts, where neither the start nor the
+    /// workflow says so; it is kept otherwise. What was promised to runs that were started before stays.
+    #[must_use]
+    pub fn on_failure(mut self, policy: OnFailure) -> Self {
+        self.config.on_failure = policy;
         self
     }
 
@@ -273,23 +358,32 @@ impl EngineBuilder {
     /// If the configuration cannot work or the store fails.
     pub async fn open_with(self, store: impl Store) -> Result<Engine, EngineError> {
         self.check()?;
+        let store: Arc<dyn Store> = Arc::new(store);
+        let payloads = Payloads::new(self.payload_limit, self.codec);
+        let keys = Arc::new(Book::new(
+            store.clone(),
+            self.namespace.clone(),
+            payloads.clone(),
+            self.clock.clone(),
+        ));
         let services = Arc::new(Services {
-            payloads: Payloads::new(self.payload_limit, self.codec),
+            payloads,
             resources: Arc::new(self.resources),
-            timers: Timers::start(),
+            timers: Timers::start(self.clock.clone()),
             config: self.config,
             warnings: Warnings::default(),
-            recovery: Recovery::begin(),
+            recovery: Recovery::begin(self.clock.now()),
+            clock: self.clock,
+            run_ids: self.run_ids,
             active: Arc::new(Semaphore::new(self.max_active.min(Semaphore::MAX_PERMITS))),
             registry: self.registry,
+            undo_steps: self.undo_steps,
             pauses: Pauses::default(),
             namespace: self.namespace,
             audit_key: self.audit_key,
             engine: OnceLock::new(),
         });
         let shared = Arc::new(Shared {
-            store: Arc::new(store),
-            services,
             runs: Mutex::default(),
             closing: AtomicBool::new(false),
             left: Notify::new(),
@@ -297,8 +391,15 @@ impl EngineBuilder {
             sleepers: Sleepers::default(),
             claiming: Semaphore::new(CLAIMS_AT_ONCE),
             marks: Arc::default(),
+            known_keys: KnownKeys::new(store.is_exclusive(), services.clock.clone()),
+            duplicates: Arc::new(duplicates::Recorder::new(services.clock.clone())),
             retentions: self.retentions,
+            step_keys: StepKeys::new(keys.clone()),
+            keys,
             plan: Plan::default(),
+            relays: outbox::Relays::default(),
+            store,
+            services,
         });
         let _ = shared.services.engine.set(Arc::downgrade(&shared));
         pause::read(&shared).await?;
@@ -307,10 +408,23 @@ impl EngineBuilder {
         sleepers::start(&shared);
         schedules::serve(&shared);
         queues::serve(&shared);
+        successors::serve(&shared);
+        duplicates::serve(&shared);
         retention::serve(&shared);
+        keys::serve(&shared);
+        for relay in self.relays {
+            outbox::serve(&shared, relay)?;
+        }
         Ok(Engine {
             owner: Arc::new(Owner { shared }),
         })
+    }
+
+    /// Gives the engine a clock and a source of ids of its own, for tests.
+    #[cfg(feature = "testing")]
+    pub(crate) fn timed(mut self, clock: Clock, run_ids: RunIds) -> Self {
+        (self.clock, self.run_ids) = (clock, run_ids);
+        self
     }
 
     fn check(&self) -> Result<(), EngineError> {

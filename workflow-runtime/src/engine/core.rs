@@ -6,12 +6,12 @@
 
 pub(crate) mod children;
 mod clearance;
+mod keyed;
 pub(crate) mod outside;
 mod passes;
 mod past;
 pub(crate) mod undo;
 
-use std::panic::Location;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::Waker;
@@ -21,18 +21,19 @@ use bytes::Bytes;
 use self::outside::Outside;
 use super::Services;
 use super::obstacle::Obstacle;
+use super::prepared::EncodedCall;
 use super::signal::{CallWaker, RunSignal, wake_by_engine};
 use crate::clock::Timestamp;
 use crate::context::WorkflowMetadata;
-use crate::digest::InputDigest;
 use crate::error::Error;
 use crate::id_map::{IdMap, IdSet};
-use crate::ids::{CallKind, RunId, StepId};
+use crate::ids::{RunId, StepId};
 use crate::journal::{Draft, Event, Outcome, RunAborted};
-use crate::replay::{Fork, FreshFor, Known, Past, WaitingCall};
-use crate::store::Changes;
+use crate::replay::{Fork, Known, Past, WaitingCall};
+use crate::store::{Changes, StoreError};
 
 pub(crate) use clearance::{Clearance, Intended};
+pub(crate) use keyed::KeyedTurn;
 
 /// Shared between the driver of one run and the calls inside it.
 pub(crate) struct RunCore {
@@ -89,8 +90,58 @@ struct State {
     repeating: bool,
     /// Signals, children, published values: most runs have none.
     outside: Option<Box<Outside>>,
+    /// Idempotency keys that the code has used: most runs use none.
+    keyed: Option<Box<keyed::KeyedCalls>>,
     /// How much of the journal survives a power cut.
     prefix: clearance::Prefix,
+}
+
+impl State {
+    /// Makes a call known, and says whether the journal has its outcome.
+    fn register(&mut self, view: WaitingCall, waker: &Waker) -> bool {
+        let WaitingCall { id, name, site, .. } = view;
+        let recorded = self.past.as_mut().is_some_and(|past| past.make(id));
+        let taken = self.calls.insert(
+            id,
+            Box::new(Waiting {
+                view,
+                waker: waker.clone(),
+                delivered: None,
+                handed_in: false,
+                due: None,
+                recorded,
+                body: None,
+                intent: clearance::Intent::default(),
+            }),
+        );
+        // It cannot be: ids are claimed one by one. If it were, waiting for ever would hide it.
+        if let Some(first) = taken {
+            let error = Error::fatal(format!(
+                "two calls of `{name}` share {id}, at {} and at {site}: this is a bug of \
+                 workflow-runtime",
+                first.view.site
+            ));
+            let trouble = Trouble::Fail(error);
+            self.trouble.get_or_insert_with(|| Box::new(trouble));
+        }
+        recorded
+    }
+
+    /// What a call is to do that has not been given its outcome.
+    fn undelivered_turn(&mut self, id: StepId, handed_in: bool, recorded: bool) -> Turn {
+        if handed_in || self.trouble.is_some() {
+            return Turn::Wait { show_input: false };
+        }
+        if recorded || self.phase == Phase::Replaying {
+            let asked = self.evidence.as_deref();
+            let show_input = matches!(asked, Some((asked, None)) if *asked == id);
+            return Turn::Wait { show_input };
+        }
+        match self.phase {
+            Phase::Live => Turn::Run(self.known.remove(&id)),
+            Phase::Replaying | Phase::Winding | Phase::Pausing | Phase::Closing => Turn::Run(None),
+        }
+    }
 }
 
 /// What keeps a run from going on.
@@ -98,12 +149,16 @@ struct State {
 pub(crate) enum Trouble {
     /// A person has to help.
     Park(Obstacle),
+    /// The store does not answer a call any more: that is no outcome, the next process asks again.
+    Store(StoreError),
     /// The run fails: a call cannot give the workflow a value of its type.
     Fail(Error),
     /// The workflow ended itself.
     Abort(RunAborted),
     /// The workflow begins anew with these arguments.
     Checkpoint(Bytes),
+    /// The workflow goes on as a new run.
+    Continue(EncodedCall),
 }
 
 struct Waiting {
@@ -171,6 +226,7 @@ impl RunCore {
                 evidence: None,
                 repeating: phase == Phase::Replaying,
                 outside: None,
+                keyed: None,
                 prefix: clearance::Prefix::default(),
             }),
         })
@@ -238,55 +294,16 @@ impl RunCore {
     // --- what calls do -----------------------------------------------------------------
 
     /// Makes a call known when it is first polled.
-    pub(crate) fn register(
-        &self,
-        id: StepId,
-        kind: CallKind,
-        name: &'static str,
-        site: &'static Location<'static>,
-        digest: Option<InputDigest>,
-        waker: &Waker,
-    ) {
-        let view = WaitingCall {
-            id,
-            kind,
-            name,
-            site,
-            digest,
-            fresh_for: None,
-        };
-        let mut state = self.state();
-        let recorded = state.past.as_mut().is_some_and(|past| past.make(id));
-        let taken = state.calls.insert(
-            id,
-            Box::new(Waiting {
-                view,
-                waker: waker.clone(),
-                delivered: None,
-                handed_in: false,
-                due: None,
-                recorded,
-                body: None,
-                intent: clearance::Intent::default(),
-            }),
-        );
-        // It cannot be: ids are claimed one by one. If it were, waiting for ever would hide it.
-        if let Some(first) = taken {
-            let error = Error::fatal(format!(
-                "two calls of `{name}` share {id}, at {} and at {site}: this is a bug of \
-                 workflow-runtime",
-                first.view.site
-            ));
-            let trouble = Trouble::Fail(error);
-            state.trouble.get_or_insert_with(|| Box::new(trouble));
-        }
+    pub(crate) fn register(&self, view: WaitingCall, waker: &Waker) {
+        self.state().register(view, waker);
     }
 
-    /// Limits how long the outcome of a registered call may be relied on by a resumed run.
-    pub(crate) fn keep_fresh(&self, id: StepId, fresh_for: FreshFor) {
-        if let Some(call) = self.state().calls.get_mut(&id) {
-            call.view.fresh_for = Some(fresh_for);
-        }
+    /// The same, and says what the call is to do now.
+    pub(crate) fn register_for_turn(&self, view: WaitingCall, waker: &Waker) -> Turn {
+        let mut state = self.state();
+        let id = view.id;
+        let recorded = state.register(view, waker);
+        state.undelivered_turn(id, false, recorded)
     }
 
     /// Says what a registered call is to do now.
@@ -301,26 +318,25 @@ impl RunCore {
             return Turn::Take(delivered);
         }
         call.waker.clone_from(waker);
-        if call.handed_in || state.trouble.is_some() {
-            return Turn::Wait { show_input: false };
-        }
-        if call.recorded || state.phase == Phase::Replaying {
-            let asked = state.evidence.as_deref();
-            let show_input = matches!(asked, Some((asked, None)) if *asked == id);
-            return Turn::Wait { show_input };
-        }
-        match state.phase {
-            Phase::Live => Turn::Run(state.known.remove(&id)),
-            Phase::Replaying | Phase::Winding | Phase::Pausing | Phase::Closing => Turn::Run(None),
-        }
+        let (handed_in, recorded) = (call.handed_in, call.recorded);
+        state.undelivered_turn(id, handed_in, recorded)
+    }
+
+    /// Says whether a new attempt may begin.
+    pub(crate) fn may_begin(&self) -> bool {
+        self.begins(&self.state())
+    }
+
+    fn begins(&self, state: &State) -> bool {
+        state.phase == Phase::Live
+            && state.trouble.is_none()
+            && !self.services.pauses.holds(&self.identity.workflow_name)
     }
 
     /// Says whether a new attempt may begin, and counts it if so.
     pub(crate) fn begin_body(&self, id: StepId, waker: &Arc<CallWaker>) -> bool {
         let mut state = self.state();
-        let may = state.phase == Phase::Live
-            && state.trouble.is_none()
-            && !self.services.pauses.holds(&self.identity.workflow_name);
+        let may = self.begins(&state);
         if may {
             state.bodies += 1;
             if let Some(call) = state.calls.get_mut(&id) {
@@ -501,7 +517,7 @@ impl RunCore {
                 _ => state.phase = phase,
             }
             if phase == Phase::Live {
-                state.release_held();
+                state.release_held(self.services.clock.now());
             }
             state
                 .calls

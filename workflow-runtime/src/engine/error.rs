@@ -108,6 +108,14 @@ pub enum EngineError {
         /// What is wrong, and the way out.
         problem: String,
     },
+    /// The outbox cannot be used like that.
+    #[error("outbox `{name}`: {problem}")]
+    Outbox {
+        /// The outbox.
+        name: String,
+        /// What is wrong, and the way out.
+        problem: String,
+    },
     /// There is no such schedule.
     #[error("there is no schedule `{0}`: declare it with `engine.schedule(..)`")]
     UnknownSchedule(String),
@@ -126,6 +134,19 @@ pub enum EngineError {
         run: RunId,
         /// How it stands.
         how: &'static str,
+    },
+    /// The run failed because a child did, and that child cannot be tried again.
+    #[error(
+        "{run} cannot be retried and was left as it is: its child {child} failed, and cannot be tried again with it: \
+         {problem}; start it anew, or `engine.fork({run})` before that child"
+    )]
+    ChildNotRetried {
+        /// The run.
+        run: RunId,
+        /// The child.
+        child: RunId,
+        /// Why not.
+        problem: String,
     },
     /// The code does not fit what the run did before.
     #[error(

@@ -10,7 +10,6 @@ use std::sync::{Arc, Weak};
 
 use super::task::take_up;
 use super::{Engine, EngineError, Shared, handle};
-use crate::clock::wall_clock;
 use crate::ids::{RunId, StepId};
 use crate::journal::{Chain, Draft, Event, Reader, Record, RunForked};
 use crate::store::{BoxFuture, Creation, Durability, NewRun, Origin, RunHeader, RunState};
@@ -130,7 +129,7 @@ async fn fork(shared: &Arc<Shared>, origin: RunId, at: ForkPoint) -> Result<RunI
         problem,
     })?;
 
-    let (run, now) = (RunId::random(), wall_clock());
+    let (run, now) = (shared.services.new_run_id(), shared.services.clock.now());
     let mut chain = Chain::new(run, shared.services.audit_key.clone());
     let mut copied: Vec<_> = frames[..shared_records]
         .iter()

@@ -1,20 +1,17 @@
-//! Generations of keys: a key whose run was deleted names a new run, never the old one again.
+//! Generations of keys: a key that its run no longer holds names a new run, never the old one again.
 //!
-//! Owns the tombstone that the deletion of a keyed run leaves for ever: key → the generation that
-//! comes next. Were a generation given twice, run and step ids would repeat, and a payment API would
+//! Owns the note of the generation that a key is in, which is there for ever once it is not the first. It is
+//! written in the commit that creates the next run, or before a run is deleted. Were a generation given twice, run and step ids would repeat, and a payment API would
 //! answer with the old charge.
 
 use bytes::Bytes;
 
 use super::notes::{self, Space};
-use super::task::Created;
 use super::{EngineError, Shared};
 use crate::ids::RunId;
-use crate::store::{
-    Changes, Commit, Committed, Epoch, Guard, NewRun, NoteKey, Refusal, StoreResult,
-};
+use crate::store::{Guard, NoteChange, NoteKey};
 
-/// Names a key's tombstone. Keys are of any length; their note holds the id of their first run instead,
+/// Names the note of a key's generation. Keys are of any length; their note holds the id of their first run instead,
 /// which is derived from namespace, workflow and key.
 pub(super) fn note_key(namespace: &str, workflow: &str, key: &str) -> NoteKey {
     let first = RunId::derive(namespace, workflow, key, 0);
@@ -52,30 +49,18 @@ impl Generation {
         Ok(Self { number, guard })
     }
 
-    /// The value of the note once this generation's run is deleted.
-    pub(super) fn tombstone(&self) -> Bytes {
+    /// The value of the note once this generation is over.
+    fn tombstone(&self) -> Bytes {
         notes::encode(&(self.number + 1))
     }
-}
 
-/// Creates a run unless its key has another generation by now.
-pub(super) async fn create(
-    shared: &Shared,
-    new: NewRun,
-    guard: Guard,
-) -> StoreResult<Result<Epoch, Created>> {
-    let changes = Changes {
-        create: vec![new],
-        ..Changes::default()
-    };
-    let guards = vec![guard];
-    Ok(
-        match shared.store.commit(Commit { guards, changes }).await? {
-            Committed::Done => Ok(Epoch::FIRST),
-            Committed::Refused(Refusal::Exists(header)) => Err(Created::Exists(header)),
-            Committed::Refused(_) => Err(Created::OtherGeneration),
-        },
-    )
+    /// The change after which the key is in its next generation.
+    pub(super) fn moves_on(&self) -> NoteChange {
+        NoteChange {
+            key: self.guard.key.clone(),
+            value: Some(self.tombstone()),
+        }
+    }
 }
 
 #[cfg(test)]

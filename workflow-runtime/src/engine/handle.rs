@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::marker::PhantomData;
+use std::panic::Location;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
@@ -9,10 +10,13 @@ use bytes::Bytes;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-use super::letters::{Cancel, SendSignal};
+use super::letters::{Body, Cancel, SendSignal};
 use super::progress::Progress;
 use super::published::{self, Watch};
-use super::{EngineError, Fork, RunEntry, RunError, Services, Shared, inspect, retry};
+use super::{
+    Duplicates, EngineError, Fork, RunEntry, RunError, Services, Shared, duplicates, inspect,
+    lines, retry,
+};
 use crate::call::Workflow;
 use crate::call::returns::Decoded;
 use crate::error::Error;
@@ -106,21 +110,32 @@ impl<W: Workflow> RunHandle<W> {
         self.run
     }
 
-    /// Returns how the run stands.
+    /// Returns how the run stands; if it went on as a new one, how the newest of its line does.
     ///
     /// # Errors
     ///
     /// If the store fails.
     pub async fn status(&self) -> Result<RunStatus, EngineError> {
-        status(&*self.shared()?, self.run).await
+        let shared = self.shared()?;
+        status(&shared, lines::newest(&shared, self.run).await?).await
     }
 
     /// Sends the run a signal, for [`wait_for`](crate::wait_for) and [`signals`](crate::signals).
     ///
     /// See [`Engine::signal`](super::Engine::signal).
+    #[track_caller]
     pub fn signal<T: Serialize + ?Sized>(&self, name: &str, value: &T) -> SendSignal {
-        let payload = self.services.payloads.encode(value);
-        SendSignal::new(self.shared(), self.run, name, payload)
+        let body = Body::of(&self.services.payloads, value);
+        SendSignal::new(self.shared(), self.run, name, body, Location::caller())
+    }
+
+    /// Returns the duplicates that were seen of the run; see [`Engine::duplicates`](super::Engine::duplicates).
+    ///
+    /// # Errors
+    ///
+    /// If the store fails.
+    pub async fn duplicates(&self) -> Result<Duplicates, EngineError> {
+        duplicates::of_run(&*self.shared()?, self.run).await
     }
 
     /// Asks for the run to be cancelled; see [`Engine::cancel`](super::Engine::cancel).
@@ -154,7 +169,8 @@ impl<W: Workflow> RunHandle<W> {
             .ok_or_else(|| EngineError::Stopped("it was dropped".into()))
     }
 
-    /// Waits for the run to end and returns what the workflow returned.
+    /// Waits for the run to end and returns what the workflow returned. If it goes on as a new run, that is what
+    /// the last run of its line returns.
     ///
     /// # Errors
     ///
@@ -176,6 +192,7 @@ impl<W: Workflow> RunHandle<W> {
                 let reason = cancelled.reason.into();
                 return Err(RunError::Cancelled { reason });
             }
+            End::Continued(_) => unreachable!("a line is followed to its last run"),
         };
         let payloads = &self.services.payloads;
         match W::returns().decode(payloads, &outcome) {
@@ -223,27 +240,44 @@ impl<W: Workflow> RunHandle<W> {
         Fork::new(self.shared.clone(), self.run, make)
     }
 
-    /// How the store says that the run ended, if it can be asked.
-    async fn newest_end(&self) -> Option<End> {
+    /// How the store says that a run ended, if it can be asked.
+    async fn newest_end(&self, run: RunId) -> Option<End> {
         let shared = self.shared.upgrade()?;
-        let records = inspect::records(&shared, self.run).await.ok()?;
+        let records = inspect::records(&shared, run).await.ok()?;
         inspect::end_of(records)
     }
 
-    /// Waits until the run has ended or is parked.
+    /// Waits until the last run of the line has ended, or is parked.
     async fn end(&self) -> Result<Result<End, Parking>, EngineError> {
+        let (mut run, mut entry) = (self.run, self.entry.clone());
+        loop {
+            match self.end_of(run, entry).await? {
+                Ok(End::Continued(continued)) => {
+                    // Those in between may be deleted by now.
+                    let newest = lines::noted(&*self.shared()?, continued.first).await?;
+                    run = newest.map_or(continued.next, |newest| newest.run);
+                    entry = None;
+                }
+                ended => return Ok(ended),
+            }
+        }
+    }
+
+    /// Waits until one run has ended or is parked.
+    async fn end_of(
+        &self,
+        run: RunId,
+        first_entry: Option<Arc<RunEntry>>,
+    ) -> Result<Result<End, Parking>, EngineError> {
         let settled = |p: &Progress| !matches!(p, Progress::Creating | Progress::Active);
         let mut waited_for: Option<Arc<RunEntry>> = None;
         let mut asleep: Option<Arc<RunEntry>> = None;
         let mut strayed = false;
         loop {
             // A run that was taken up again has a newer entry than this handle.
-            let newest = self
-                .shared
-                .upgrade()
-                .and_then(|shared| shared.entry(self.run));
+            let newest = self.shared.upgrade().and_then(|shared| shared.entry(run));
             let is_newest = newest.is_some();
-            let entry = newest.or_else(|| asleep.take().or_else(|| self.entry.clone()));
+            let entry = newest.or_else(|| asleep.take().or_else(|| first_entry.clone()));
             let is_new = match (&entry, &waited_for) {
                 (Some(entry), Some(known)) => !Arc::ptr_eq(entry, known),
                 (Some(_), None) => true,
@@ -253,7 +287,7 @@ impl<W: Workflow> RunHandle<W> {
                 match entry.progress.wait_for(settled).await {
                     // A failure that this handle remembers may have been retried since.
                     Progress::Ended(end @ End::Failed(_)) if !is_newest => {
-                        return Ok(Ok(self.newest_end().await.unwrap_or(end)));
+                        return Ok(Ok(self.newest_end(run).await.unwrap_or(end)));
                     }
                     Progress::Ended(end) => return Ok(Ok(end)),
                     Progress::Stopped(reason) => return Err(EngineError::Stopped(reason.into())),
@@ -269,25 +303,25 @@ impl<W: Workflow> RunHandle<W> {
             let shared = self.shared()?;
             // Enlisted before looking, so that no wake-up in between is missed. Held without the
             // engine, which a handle does not keep alive.
-            let arrival = shared.plan.arrivals.of(self.run);
+            let arrival = shared.plan.arrivals.of(run);
             let mut told = std::pin::pin!(arrival.told());
             told.as_mut().enable();
-            if shared.entry(self.run).is_some() && !is_new {
+            if shared.entry(run).is_some() && !is_new {
                 continue;
             }
-            let header = header(&shared, self.run).await?;
+            let header = header(&shared, run).await?;
             match header.state {
                 RunState::Parked(parking) => return Ok(Err(parking)),
                 RunState::Ended(_) => {
-                    let records = inspect::records(&shared, self.run).await?;
+                    let records = inspect::records(&shared, run).await?;
                     return inspect::end_of(records)
                         .map(Ok)
-                        .ok_or(EngineError::UnknownRun(self.run));
+                        .ok_or(EngineError::UnknownRun(run));
                 }
                 RunState::Asleep { .. } => {
-                    let entry = shared.entry_or_sleeper(self.run)?;
+                    let entry = shared.entry_or_sleeper(run)?;
                     // If it sleeps still, it is taken up with this entry; else look again.
-                    if let RunState::Asleep { .. } = self::header(&shared, self.run).await?.state {
+                    if let RunState::Asleep { .. } = self::header(&shared, run).await?.state {
                         asleep = Some(entry);
                     }
                 }
@@ -300,7 +334,7 @@ impl<W: Workflow> RunHandle<W> {
                 RunState::Active if std::mem::replace(&mut strayed, true) => {
                     return Err(EngineError::Stopped(format!(
                         "{} is unfinished and not driven by this engine",
-                        self.run
+                        run
                     )));
                 }
                 // It was just created by a schedule: until it comes into memory.
@@ -333,7 +367,9 @@ pub(super) async fn parked_detail(
     let RunState::Parked(Parking {
         detail: Some(detail),
         ..
-    }) = header(shared, run).await?.state
+    }) = header(shared, lines::newest(shared, run).await?)
+        .await?
+        .state
     else {
         return Ok(None);
     };

@@ -5,18 +5,22 @@
 //! the journal. Never touches a journal itself.
 
 use std::future::IntoFuture;
+use std::panic::Location;
 use std::sync::Arc;
 
 use bytes::Bytes;
+use serde::Serialize;
 
+use super::duplicates::{DuplicateBody, DuplicateKind, Source, Subject};
+use super::lines::{self, Line};
 use super::writer::News;
 use super::{EngineError, Shared, notes, task, tokens, waking};
-use crate::clock::wall_clock;
+use crate::digest::{Digest, digest};
 use crate::ids::RunId;
 use crate::journal::{CancelRequested, Event, SignalReceived};
 use crate::key::Key;
-use crate::payload::PayloadError;
-use crate::store::{BoxFuture, Commit, Committed, Guard, Letter, NoteChange, Refusal};
+use crate::payload::{PayloadError, Payloads};
+use crate::store::{BoxFuture, Commit, Committed, Guard, Letter, NoteChange, NoteKey, Refusal};
 
 /// The longest name of a signal, a published value or a hook's token.
 const MAX_NAME: usize = 256;
@@ -35,8 +39,26 @@ pub enum Sent {
 pub struct SendSignal {
     shared: Result<Arc<Shared>, EngineError>,
     to: To,
-    payload: Result<Bytes, PayloadError>,
+    body: Body,
     key: Option<Key>,
+    source: Source,
+}
+
+/// What a signal carries.
+#[derive(Clone)]
+pub(super) struct Body {
+    payload: Result<Bytes, PayloadError>,
+    /// Tells a repeated signal from another one under the same key.
+    digest: Option<Digest>,
+}
+
+impl Body {
+    pub(super) fn of<T: Serialize + ?Sized>(payloads: &Payloads, value: &T) -> Self {
+        Self {
+            payload: payloads.encode(value),
+            digest: digest(value).ok().map(|digest| digest.strict),
+        }
+    }
 }
 
 /// Where a signal goes.
@@ -50,28 +72,39 @@ impl SendSignal {
         shared: Result<Arc<Shared>, EngineError>,
         run: RunId,
         name: &str,
-        payload: Result<Bytes, PayloadError>,
+        body: Body,
+        line: &'static Location<'static>,
     ) -> Self {
         let name = name.into();
         Self {
             shared,
             to: To::Run { run, name },
-            payload,
+            body,
             key: None,
+            source: Source::Line(line),
         }
     }
 
     pub(super) fn to_token(
         shared: Arc<Shared>,
         token: &str,
-        payload: Result<Bytes, PayloadError>,
+        body: Body,
+        line: &'static Location<'static>,
     ) -> Self {
         Self {
             shared: Ok(shared),
             to: To::Token(token.into()),
-            payload,
+            body,
             key: None,
+            source: Source::Line(line),
         }
+    }
+
+    /// Says who sends, for the record if this turns out to be a duplicate; the line of code otherwise. At most
+    /// 128 bytes are kept. See [`Engine::duplicates`](super::Engine::duplicates).
+    pub fn origin(mut self, origin: &str) -> Self {
+        self.source = Source::named(origin);
+        self
     }
 
     /// Names the sending: of all signals with this name and key to this run, only the first counts.
@@ -87,8 +120,9 @@ impl SendSignal {
         }
         let mut parcel = Parcel {
             shared: &shared,
-            payload: self.payload,
+            body: self.body,
             key: self.key,
+            source: self.source,
         };
         let token = match self.to {
             To::Run { run, name } => {
@@ -117,8 +151,9 @@ impl SendSignal {
 /// What is to be sent, whoever gets it.
 struct Parcel<'a> {
     shared: &'a Arc<Shared>,
-    payload: Result<Bytes, PayloadError>,
+    body: Body,
     key: Option<Key>,
+    source: Source,
 }
 
 impl Parcel<'_> {
@@ -134,11 +169,12 @@ impl Parcel<'_> {
             run,
             problem,
         };
-        let payload = self.payload.clone().map_err(unfit)?;
+        let payload = self.body.payload.clone().map_err(unfit)?;
         let shared = self.shared;
+        let line = Line::of(shared, run).await?; // it may be of another namespace
         // Whoever waits for it in memory says what it must be: better told to the sender than to it.
         let check = shared
-            .entry(run)
+            .entry(line.newest)
             .and_then(|entry| entry.core())
             .and_then(|core| core.signal_check(name));
         if let Some(check) = check {
@@ -148,26 +184,40 @@ impl Parcel<'_> {
         let guarded = guard.is_some();
         commit.guards.extend(guard);
         if let Some(key) = &self.key {
-            let note = notes::signal_key(run, name, key.as_str());
+            let note = notes::signal_key(line.first, name, key.as_str());
+            check_key(name, key, &note)?;
             commit.guards.push(Guard {
                 key: note.clone(),
                 expected: None,
             });
             commit.changes.notes.push(NoteChange {
                 key: note,
-                value: Some(Bytes::new()),
+                value: Some(match &self.body.digest {
+                    Some(digest) => Bytes::copy_from_slice(digest.as_bytes()),
+                    None => Bytes::new(),
+                }),
             });
         }
         let event = Event::SignalReceived(SignalReceived {
             name: name.into(),
             key: self.key.as_ref().map(|key| key.as_str().into()),
-            sent_at: wall_clock(),
+            sent_at: shared.services.clock.now(),
             payload,
         });
-        match post(shared, run, commit, &event).await? {
+        match post(shared, line.newest, commit, &event).await? {
             Posted::Done => Ok(Some(Sent::Accepted)),
-            Posted::Refused { guard: 0 } if guarded => Ok(None),
-            Posted::Refused { .. } => Ok(Some(Sent::Duplicate)),
+            Posted::Refused { guard: 0, .. } if guarded => Ok(None),
+            Posted::Refused { found, .. } => {
+                let body = match (&self.body.digest, found.as_deref()) {
+                    (Some(now), Some(first)) if !first.is_empty() => {
+                        DuplicateBody::same(now.as_bytes() == first)
+                    }
+                    _ => DuplicateBody::Unknown, // an older release kept no digest
+                };
+                let (subject, kind) = (Subject::Run(line.newest), DuplicateKind::Signal);
+                shared.duplicates.saw(subject, kind, &self.source, body);
+                Ok(Some(Sent::Duplicate))
+            }
         }
     }
 }
@@ -211,12 +261,13 @@ impl IntoFuture for Cancel {
 
     fn into_future(self) -> Self::IntoFuture {
         Box::pin(async move {
+            let shared = self.shared?;
             let event = Event::CancelRequested(CancelRequested {
                 reason: self.reason,
-                sent_at: wall_clock(),
+                sent_at: shared.services.clock.now(),
             });
-            let shared = self.shared?;
-            post(&shared, self.run, Commit::default(), &event).await?;
+            let run = lines::newest(&shared, self.run).await?; // it may be of another namespace
+            post(&shared, run, Commit::default(), &event).await?;
             Ok(())
         })
     }
@@ -232,23 +283,37 @@ pub(crate) fn check_name(what: &'static str, name: &str) -> Result<(), EngineErr
     Err(EngineError::Name { what, problem })
 }
 
+/// Refuses a key that is too long for the note that remembers it.
+fn check_key(name: &str, key: &Key, note: &NoteKey) -> Result<(), EngineError> {
+    let (bytes, most) = (note.as_bytes().len(), NoteChange::MAX_KEY_BYTES);
+    if bytes <= most {
+        return Ok(());
+    }
+    Err(EngineError::Key(format!(
+        "the key of {} bytes is too long for the signal `{name}`: with the name it takes {} too many; make it with \
+         `Key::hash`",
+        key.as_str().len(),
+        bytes - most
+    )))
+}
+
 /// What became of a letter.
 enum Posted {
     Done,
     /// A guard of this number refused it.
     Refused {
         guard: usize,
+        found: Option<Bytes>,
     },
 }
 
-/// Puts a letter into a run's mailbox and tells the run.
+/// Puts a letter into the mailbox of the newest run of a line and tells that run.
 async fn post(
     shared: &Arc<Shared>,
     run: RunId,
     mut commit: Commit,
     event: &Event,
 ) -> Result<Posted, EngineError> {
-    super::handle::status(shared, run).await?; // it may be of another namespace
     commit.changes.post.push(Letter {
         to: run,
         body: event.to_letter(),
@@ -258,7 +323,7 @@ async fn post(
             waking::mail_arrived(shared, run);
             Ok(Posted::Done)
         }
-        Committed::Refused(Refusal::Note { guard, .. }) => Ok(Posted::Refused { guard }),
+        Committed::Refused(Refusal::Note { guard, found }) => Ok(Posted::Refused { guard, found }),
         Committed::Refused(Refusal::Ended(run)) => Err(EngineError::Ended(run)),
         Committed::Refused(Refusal::Unknown(_) | Refusal::Exists(_)) => {
             Err(EngineError::UnknownRun(run))
@@ -275,6 +340,9 @@ impl Shared {
         }
         for run in news.mail {
             waking::mail_arrived(self, run);
+        }
+        if news.messages {
+            self.relays.nudge();
         }
         if news.published {
             self.published.notify_waiters();

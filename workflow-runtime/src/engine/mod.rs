@@ -5,22 +5,32 @@
 //! share, `writer` appends to the journal; `letters` sends to runs, `handle` waits for the end, `retry`
 //! takes a failed run up again, `fork` makes another run of its beginning, `terminate` ends one, `pause` holds
 //! them, `sleepers` are those that left memory, `poison` watches those that kill their process,
-//! `inspect` and `published` read. Around them: `registry`, `resources`, `recovery`, `timers`, `signal`,
+//! `inspect` and `published` read. A start with a key goes through `known_keys`, `keyed` and `generations`; one that
+//! replaces a run through `successors`; `duplicates` has what was asked for again. Around them: `registry`, `resources`, `recovery`, `timers`, `signal`,
 //! `warnings`, `shutdown`. Beside the runs, as tasks of `plan` that keep `notes`: `schedules`, `queues`,
-//! `retention` (with the `generations` of keys).
+//! `retention` (with the `generations` of keys), the relays of `outbox`. `inbox` starts runs and sends signals for events.
 
+mod audit;
 mod begun;
 mod builder;
 pub(crate) mod core;
 mod driver;
+pub(crate) mod duplicates;
 mod error;
 mod fork;
 mod generations;
 mod handle;
+mod inbox;
 mod inspect;
+mod keyed;
+mod keys;
+mod known_keys;
 pub(crate) mod letters;
+mod lines;
 pub(crate) mod notes;
 pub(crate) mod obstacle;
+pub(crate) mod outbox;
+mod owed;
 mod pause;
 mod plan;
 mod poison;
@@ -33,20 +43,24 @@ mod registry;
 pub(crate) mod resources;
 mod retention;
 mod retry;
+mod retry_children;
 mod schedules;
 mod shutdown;
 pub(crate) mod signal;
 mod sleepers;
 mod start;
+mod successors;
 mod taking;
 mod task;
 mod terminate;
 pub(crate) mod timers;
 pub(crate) mod tokens;
+pub(crate) mod undo_steps;
 mod waking;
 mod warnings;
 mod writer;
 
+use std::panic::Location;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::time::Duration;
@@ -55,21 +69,28 @@ use tokio::sync::{Notify, Semaphore};
 use tokio::task::AbortHandle;
 
 use self::core::{Phase, RunCore};
+use self::letters::Body;
 use self::progress::{Progress, Tracker};
 use crate::call::{Workflow, WorkflowCall};
-use crate::clock::Timestamp;
+use crate::clock::{Clock, Timestamp};
 use crate::id_map::IdMap;
-use crate::ids::RunId;
+use crate::idempotency::{Book, StepKeys};
+use crate::ids::{RunId, RunIds};
 use crate::journal::AuditKey;
 use crate::payload::Payloads;
 use crate::store::{Durability, Store};
 
 pub use builder::EngineBuilder;
+pub use duplicates::{Duplicate, DuplicateBody, DuplicateKind, Duplicates};
 pub use error::{EngineError, RunError};
 pub use fork::{Fork, ForkPoint};
 pub use handle::{RunHandle, RunStatus};
+pub use inbox::{AcceptStart, Acceptance, Accepted, Delivery, Inbox, InboxError, InboxEvent};
 pub use inspect::{ParseCursorError, RunCursor, Runs, RunsPage, Verification};
+pub use keyed::{OnConflict, OnFailure};
 pub use letters::{Cancel, SendSignal, Sent};
+pub use lines::Lineage;
+pub use outbox::{Message, OutboxHandle, RelayOptions, SetAside};
 pub use pause::Paused;
 pub use published::Watch;
 pub use queues::{Debounce, Debounced, Queue, QueueDescription, QueueHandle};
@@ -139,16 +160,28 @@ pub(crate) struct Shared {
     /// together must not fill the memory together.
     claiming: Semaphore,
     retentions: retention::Retentions,
+    /// Keys that guard work outside of runs.
+    keys: Arc<Book>,
+    /// Keys that steps of several runs share.
+    step_keys: Arc<StepKeys>,
     /// The tasks beside the runs.
     plan: plan::Plan,
+    /// Who relays the messages of which outbox.
+    relays: outbox::Relays,
     /// Runs that were driven when the process died.
     marks: Arc<poison::Marks>,
+    /// What is known of keys without asking the store.
+    known_keys: known_keys::KnownKeys,
+    /// What was asked for again and not done again.
+    duplicates: Arc<duplicates::Recorder>,
 }
 
 /// What calls and drivers need while a run goes on.
 pub(crate) struct Services {
     pub(crate) payloads: Payloads,
     pub(crate) resources: Arc<resources::Resources>,
+    pub(crate) clock: Clock,
+    pub(crate) run_ids: RunIds,
     pub(crate) timers: Arc<timers::Timers>,
     pub(crate) config: Config,
     pub(crate) warnings: warnings::Warnings,
@@ -156,6 +189,7 @@ pub(crate) struct Services {
     /// The right to be active, for a limited number of runs at a time.
     pub(crate) active: Arc<Semaphore>,
     pub(crate) registry: registry::Registry,
+    pub(crate) undo_steps: undo_steps::UndoSteps,
     /// Workflows whose steps do not begin.
     pub(crate) pauses: pause::Pauses,
     pub(crate) namespace: Arc<str>,
@@ -165,6 +199,17 @@ pub(crate) struct Services {
 }
 
 impl Services {
+    /// The keys that steps of several runs share, unless the engine is gone. Not kept here: whoever has a handle keeps
+    /// these services, and must not keep the store with them.
+    pub(crate) fn step_keys(&self) -> Option<Arc<StepKeys>> {
+        Some(self.engine()?.step_keys.clone())
+    }
+
+    /// Makes the id of a run that has no key.
+    pub(crate) fn new_run_id(&self) -> RunId {
+        self.run_ids.next(self.clock.now())
+    }
+
     /// The engine, unless it is gone.
     pub(crate) fn engine(&self) -> Option<Arc<Shared>> {
         self.engine.get()?.upgrade()
@@ -182,6 +227,10 @@ pub(crate) struct Config {
     pub(crate) cancel_grace: Duration,
     /// How long a run only waits before it leaves memory; `None`: it never does.
     pub(crate) evict_after: Option<Duration>,
+    /// How long a key names its run after the run has ended.
+    pub(crate) key_ttl: Duration,
+    /// Whether the key of a run that did not complete is kept.
+    pub(crate) on_failure: OnFailure,
 }
 
 /// A run that this engine has in memory.
@@ -362,6 +411,7 @@ impl Shared {
     fn stop_all(&self, reason: &str) {
         self.closing.store(true, Ordering::Release);
         self.plan.stop();
+        self.relays.stop();
         let mut entries: Vec<_> = self.runs().drain().map(|(_, entry)| entry).collect();
         entries.extend(self.sleepers.take_awaited());
         for entry in entries {
@@ -386,11 +436,13 @@ impl Engine {
     ///
     /// The returned value is awaited, with or without a key: `engine.start(call).key(k).await`.
     /// When it resolves, the start is durable.
+    #[track_caller]
     pub fn start<W: Workflow>(&self, call: WorkflowCall<W>) -> Start<W> {
-        Start::new(self.shared().clone(), call)
+        Start::new(self.shared().clone(), call, Location::caller())
     }
 
-    /// Takes a parked run up again, after what stopped it was mended.
+    /// Takes a parked run up again, after what stopped it was mended. If it went on as a new run, that is the
+    /// newest of its line, as for everything that is done to a run by its id.
     ///
     /// Replay begins anew, so nothing is run twice. A run that is not parked is left alone.
     ///
@@ -412,14 +464,16 @@ impl Engine {
     ///
     /// Awaiting it fails if there is no such run, it has ended, the value cannot be encoded, or a wait
     /// in memory asks for another type.
+    #[track_caller]
     pub fn signal<T: serde::Serialize + ?Sized>(
         &self,
         run: RunId,
         name: &str,
         value: &T,
     ) -> SendSignal {
-        let payload = self.shared().services.payloads.encode(value);
-        SendSignal::new(Ok(self.shared().clone()), run, name, payload)
+        let body = Body::of(&self.shared().services.payloads, value);
+        let shared = Ok(self.shared().clone());
+        SendSignal::new(shared, run, name, body, Location::caller())
     }
 
     /// Sends a value to whichever run holds a token; see [`hook`](crate::hook).
@@ -431,9 +485,10 @@ impl Engine {
     ///
     /// Awaiting it fails with [`EngineError::NoHook`] if no run holds the token: it was not taken yet, or
     /// its run has closed it or ended. Otherwise as [`Engine::signal`].
+    #[track_caller]
     pub fn signal_token<T: serde::Serialize + ?Sized>(&self, token: &str, value: &T) -> SendSignal {
-        let payload = self.shared().services.payloads.encode(value);
-        SendSignal::to_token(self.shared().clone(), token, payload)
+        let body = Body::of(&self.shared().services.payloads, value);
+        SendSignal::to_token(self.shared().clone(), token, body, Location::caller())
     }
 
     /// Asks for a run to be cancelled: it stops where it waits, and so do its children, and ends as
@@ -468,7 +523,8 @@ impl Engine {
         handle::open(self.shared(), run).await
     }
 
-    /// Returns how a run stands, without knowing its workflow's type.
+    /// Returns how a run stands, without knowing its workflow's type. Of one that went on as a new run that is
+    /// [`RunStatus::Continued`]; [`Engine::lineage`] leads to the newest.
     ///
     /// # Errors
     ///

@@ -7,6 +7,7 @@ use bytes::Bytes;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
+use crate::clock::Timestamp;
 use crate::codec;
 use crate::ids::RunId;
 use crate::store::NoteKey;
@@ -38,8 +39,24 @@ pub(super) enum Space {
     QueueSlot = 0x54,
     /// Debounced starts: namespace, queue, workflow, key.
     QueuePending = 0x55,
-    /// Tombstones of keys: namespace, id of the key's first run.
+    /// Generations of keys: namespace, id of the key's first run.
     Generation = 0x60,
+    /// Runs that wait for the one that they replace: namespace, run. See `successors`.
+    Successor = 0x61,
+    /// Generations of the keys that steps share: namespace, key. They stay for ever.
+    StepGeneration = 0x68,
+    /// Outcomes under guarded keys: namespace, key. See `idempotency`.
+    GuardedRow = 0x70,
+    /// When they expire: namespace, time, key.
+    GuardedExpiry = 0x71,
+    /// What of an outcome does not fit into its row: namespace, key, number from 1.
+    GuardedChunk = 0x72,
+    /// Messages to be relayed: namespace, outbox, run, number of the record, number. See `outbox`.
+    Message = 0x80,
+    /// Failed attempts at relaying them: as the message.
+    MessageTries = 0x81,
+    /// Messages that were set aside: namespace, outbox, id.
+    MessageAside = 0x82,
 }
 
 /// Names a note of this engine's namespace; with leading parts only, all notes below them.
@@ -123,4 +140,30 @@ pub(super) fn workflow_paused(namespace: &str, workflow: &str) -> NoteKey {
 /// The prefix of all pauses of a namespace.
 pub(super) fn pauses(namespace: &str) -> NoteKey {
     NoteKey::new(Space::Pause as u8, &[namespace.as_bytes()])
+}
+
+/// The generation of the newest outcome under a key that steps share.
+pub(crate) fn step_generation(namespace: &str, id: &[u8; 32]) -> NoteKey {
+    key(Space::StepGeneration, namespace, &[id])
+}
+
+/// The outcome under a guarded key.
+pub(crate) fn guarded_row(namespace: &str, id: &[u8; 32]) -> NoteKey {
+    key(Space::GuardedRow, namespace, &[id])
+}
+
+/// That an outcome expires at a time.
+pub(crate) fn guarded_expiry(namespace: &str, at: Timestamp, id: &[u8; 32]) -> NoteKey {
+    let at = at.as_micros().to_be_bytes();
+    key(Space::GuardedExpiry, namespace, &[&at, id])
+}
+
+/// The prefix of all expiries of a namespace, soonest first.
+pub(crate) fn guarded_expiries(namespace: &str) -> NoteKey {
+    key(Space::GuardedExpiry, namespace, &[])
+}
+
+/// A chunk of a large outcome.
+pub(crate) fn guarded_chunk(namespace: &str, id: &[u8; 32], number: u32) -> NoteKey {
+    key(Space::GuardedChunk, namespace, &[id, &number.to_be_bytes()])
 }

@@ -4,8 +4,8 @@
 //! lines; whatever may quote a value (a panic's message, a decoder's complaint, differing inputs) is
 //! the detail, which is stored as a payload, behind the payload codec.
 
-use crate::clock::wall_clock;
-use crate::payload::{PayloadError, Payloads};
+use super::Services;
+use crate::payload::PayloadError;
 use crate::store::{ParkReason, Parking};
 
 /// Why a run is to be parked.
@@ -46,12 +46,14 @@ impl Obstacle {
     }
 
     /// Turns it into what is stored.
-    pub(crate) fn into_parking(self, payloads: &Payloads) -> Parking {
+    pub(crate) fn into_parking(self, services: &Services) -> Parking {
         Parking {
             reason: self.reason,
-            at: wall_clock(),
+            at: services.clock.now(),
             report: self.report.into(),
-            detail: self.detail.and_then(|text| payloads.encode(&text).ok()),
+            detail: self
+                .detail
+                .and_then(|text| services.payloads.encode(&text).ok()),
         }
     }
 }

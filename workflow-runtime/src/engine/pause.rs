@@ -14,8 +14,9 @@ use tokio::sync::Semaphore;
 use super::obstacle::Obstacle;
 use super::progress::Progress;
 use super::taking::Taking;
-use super::{Engine, EngineError, Shared, notes, poison};
+use super::{Engine, EngineError, Shared, lines, notes, poison};
 use crate::ids::RunId;
+use crate::journal::End;
 use crate::store::{
     Changes, Commit, NoteChange, NoteKey, ParkReason, RunPosition, RunQuery, RunState, StateKind,
 };
@@ -154,6 +155,7 @@ async fn change(shared: &Shared, whose: Whose<'_>, paused: bool) -> Result<(), E
 /// Pauses one run.
 async fn pause(shared: &Arc<Shared>, run: RunId) -> Result<(), EngineError> {
     loop {
+        let run = lines::newest(shared, run).await?;
         let header = super::handle::header(shared, run).await?;
         match header.state {
             RunState::Ended(_) => return Err(EngineError::Ended(run)),
@@ -174,6 +176,7 @@ async fn pause(shared: &Arc<Shared>, run: RunId) -> Result<(), EngineError> {
                 let settled = |p: &Progress| !matches!(p, Progress::Creating | Progress::Active);
                 match entry.progress.wait_for(settled).await {
                     Progress::Stopped(reason) => return Err(EngineError::Stopped(reason.into())),
+                    Progress::Ended(End::Continued(_)) => continue, // the next run is the one
                     Progress::Ended(_) => return Err(EngineError::Ended(run)),
                     _ => continue, // parked; or it slept or changed hands: look again
                 }
@@ -191,7 +194,7 @@ async fn park(shared: &Shared, run: RunId) -> Result<(), EngineError> {
     let Some(claim) = shared.store.claim(run, u64::MAX).await? else {
         return Err(EngineError::UnknownRun(run));
     };
-    let mut parking = obstacle().into_parking(&shared.services.payloads);
+    let mut parking = obstacle().into_parking(&shared.services);
     match claim.header.state {
         RunState::Ended(_) => return Err(EngineError::Ended(run)),
         RunState::Parked(before) if before.reason != ParkReason::Paused => {

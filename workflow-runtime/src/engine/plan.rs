@@ -18,6 +18,7 @@ use crate::ids::RunId;
 pub(super) struct Plan {
     pub(super) schedules: Arc<Bell>,
     pub(super) queues: Arc<Bell>,
+    pub(super) successors: Arc<Bell>,
     /// Told when a run comes into memory.
     pub(super) arrivals: Arc<Arrivals>,
     tasks: Mutex<Vec<AbortHandle>>,
@@ -136,6 +137,7 @@ impl Plan {
     pub(super) fn run_left(&self) {
         self.schedules.run_left();
         self.queues.run_left();
+        self.successors.run_left();
     }
 
     /// Ends all tasks. What they were writing is there or is not: the next engine goes on from that.

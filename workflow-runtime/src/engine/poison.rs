@@ -16,7 +16,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use super::obstacle::Obstacle;
 use super::progress::Progress;
 use super::{EngineError, Shared, notes};
-use crate::clock::{Timestamp, wall_clock};
+use crate::clock::Timestamp;
 use crate::id_map::IdMap;
 use crate::ids::{RunId, StepId};
 use crate::journal::{AuditKey, Event, Reader};
@@ -214,7 +214,7 @@ fn in_flight(records: Reader<'_>) -> Vec<StepId> {
 /// Raises the marks of all runs that were driven when the process died. Durable when it returns.
 pub(super) async fn mark_all(shared: &Shared, headers: &[RunHeader]) -> Result<(), EngineError> {
     let mut before = read(shared).await?;
-    let now = wall_clock();
+    let now = shared.services.clock.now();
     let mut changes = Vec::new();
     let mut known = IdMap::default();
     for header in headers {

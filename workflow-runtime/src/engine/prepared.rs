@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use super::{EngineError, Services};
 use crate::call::args::{NamedWorkflowArgs, OrderedWorkflowArgs, WorkflowArgsSeed};
 use crate::call::{Workflow, WorkflowDefinition};
-use crate::clock::wall_clock;
+use crate::clock::Timestamp;
 use crate::digest::{Digest, InputDigest, digest};
 use crate::ids::{DERIVATION_VERSION, RunId};
 use crate::journal::{Chain, Draft, Event, Parent, RunStarted};
@@ -41,38 +41,59 @@ impl EncodedCall {
         services: &Services,
         input: &W::Input,
     ) -> Result<(Self, InputDigest), EngineError> {
-        let WorkflowDefinition {
-            name,
-            version,
-            args,
-            ..
-        } = *W::DEFINITION;
+        let digest = Self::digest::<W>(services, input)?;
+        let call = Self::with_digest::<W>(services, input, digest)?;
+        Ok((call, digest))
+    }
+
+    /// Computes the digest of a call's input, if its workflow is registered: enough to tell whether it was made
+    /// before.
+    pub(super) fn digest<W: Workflow>(
+        services: &Services,
+        input: &W::Input,
+    ) -> Result<InputDigest, EngineError> {
+        let WorkflowDefinition { name, version, .. } = *W::DEFINITION;
         if services.registry.find(name, version).is_none() {
             return Err(EngineError::NotRegistered {
                 workflow: name,
                 version,
             });
         }
+        digest(&OrderedWorkflowArgs(input)).map_err(|error| EngineError::Input {
+            workflow: name,
+            problem: PayloadError::Serialize(error.to_string()),
+        })
+    }
+
+    /// Encodes a call whose digest is known.
+    pub(super) fn with_digest<W: Workflow>(
+        services: &Services,
+        input: &W::Input,
+        digest: InputDigest,
+    ) -> Result<Self, EngineError> {
+        let WorkflowDefinition {
+            name,
+            version,
+            args,
+            ..
+        } = *W::DEFINITION;
         let unfit = |problem| EngineError::Input {
             workflow: name,
             problem,
         };
         let payloads = &services.payloads;
-        let digest = digest(&OrderedWorkflowArgs(input))
-            .map_err(|error| unfit(PayloadError::Serialize(error.to_string())))?;
         let input = payloads
             .encode(&NamedWorkflowArgs(args, input))
             .map_err(unfit)?;
         // What cannot be read back is refused now, not found at the first resume.
         let seed = WorkflowArgsSeed::<W::Input>(args, PhantomData);
         payloads.decode_seed(seed, &input).map_err(unfit)?;
-        let call = Self {
+        Ok(Self {
             workflow: name.into(),
             version,
             input_digest: digest.strict,
             input,
-        };
-        Ok((call, digest))
+        })
     }
 }
 
@@ -94,6 +115,21 @@ impl Naming {
             key,
             generation: 0,
             parent: Some(parent),
+        }
+    }
+
+    /// A run that continues another one of its line.
+    pub(super) fn continued(
+        run: RunId,
+        key: Option<&str>,
+        generation: u64,
+        parent: Option<Parent>,
+    ) -> Self {
+        Self {
+            run,
+            key: key.map(Into::into),
+            generation,
+            parent,
         }
     }
 
@@ -134,7 +170,17 @@ impl Prepared {
         naming: Naming,
         state: RunState,
     ) -> Self {
-        let created_at = wall_clock();
+        Self::at(services.clock.now(), services, call, naming, state)
+    }
+
+    /// Makes a run's header and first record, as of a time.
+    pub(super) fn at(
+        created_at: Timestamp,
+        services: &Services,
+        call: &EncodedCall,
+        naming: Naming,
+        state: RunState,
+    ) -> Self {
         let Naming {
             run,
             key,

@@ -10,6 +10,7 @@ use std::sync::{Arc, Weak};
 use bytes::Bytes;
 use serde::de::DeserializeOwned;
 
+use super::lines::{self, Line};
 use super::{EngineError, RunStatus, Shared, handle, notes};
 use crate::ids::RunId;
 
@@ -19,8 +20,11 @@ pub(super) async fn latest(
     run: RunId,
     name: &str,
 ) -> Result<Option<Bytes>, EngineError> {
-    handle::status(shared, run).await?; // it may be of another namespace
-    Ok(shared.store.note(notes::published(run, name)).await?)
+    let line = Line::of(shared, run).await?; // it may be of another namespace
+    Ok(shared
+        .store
+        .note(notes::published(line.first, name))
+        .await?)
 }
 
 /// Reads a published value as a type.
@@ -77,7 +81,7 @@ impl<T: DeserializeOwned> Watch<T> {
             let left = shared.left.notified();
             // Asked first: what is read after it is the last value.
             let ended = !matches!(
-                handle::status(&shared, self.run).await?,
+                handle::status(&shared, lines::newest(&shared, self.run).await?).await?,
                 RunStatus::Active | RunStatus::Parked(_)
             );
             let found = latest(&shared, self.run, &self.name).await?;

@@ -5,7 +5,7 @@
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use crate::clock::{Timestamp, wall_clock};
+use crate::clock::Timestamp;
 use crate::id_map::{IdMap, IdSet};
 use crate::ids::{RunId, StepId};
 
@@ -18,9 +18,9 @@ pub(crate) struct Recovery {
 
 impl Recovery {
     /// Begins now.
-    pub(crate) fn begin() -> Self {
+    pub(crate) fn begin(opened_at: Timestamp) -> Self {
         Self {
-            opened_at: wall_clock(),
+            opened_at,
             fresh: Mutex::default(),
         }
     }

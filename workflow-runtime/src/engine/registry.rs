@@ -6,7 +6,7 @@ use std::marker::PhantomData;
 use std::pin::Pin;
 
 use crate::call::args::WorkflowArgsSeed;
-use crate::call::{CodeChanges, Workflow};
+use crate::call::{CodeChanges, Workflow, WorkflowDefinition};
 use crate::error::Error;
 use crate::journal::{End, Outcome};
 use crate::payload::{PayloadError, Payloads};
@@ -26,6 +26,7 @@ pub(crate) struct Registry {
 /// A workflow of a name and version.
 pub(crate) struct Registered {
     version: u32,
+    definition: &'static WorkflowDefinition,
     place: (&'static str, u32),
     pub(crate) make: MakeWorkflow,
     pub(crate) changes: CodeChanges,
@@ -56,6 +57,7 @@ impl Registry {
             None => {
                 versions.push(Registered {
                     version: definition.version,
+                    definition,
                     place,
                     make: make_from_payload::<W>,
                     changes: definition.changes,
@@ -69,6 +71,14 @@ impl Registry {
     pub(crate) fn find(&self, name: &str, version: u32) -> Option<&Registered> {
         let versions = self.by_name.get(name)?;
         versions.iter().find(|known| known.version == version)
+    }
+
+    /// Returns what the macros know of all workflows, in the order of their names and versions.
+    pub(crate) fn definitions(&self) -> Vec<&'static WorkflowDefinition> {
+        let all = self.by_name.values().flatten();
+        let mut all: Vec<_> = all.map(|known| known.definition).collect();
+        all.sort_by_key(|it| (it.name, it.version));
+        all
     }
 
     /// Says whether any version of a workflow is registered.

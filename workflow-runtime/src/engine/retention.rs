@@ -2,19 +2,18 @@
 //!
 //! Owns which runs may go, and the order of it: the tombstone of a run's key is durable before the run is
 //! gone, so that no crash lets a generation be given twice. It never touches a run that has not
-//! ended, and waits between batches like anybody else: commits do not wait for it.
+//! ended or that its key still names, and waits between batches like anybody else: commits do not wait for it.
 
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
 use super::generations::Generation;
-use super::{Engine, EngineError, Shared};
-use crate::clock::{Timestamp, wall_clock};
+use super::{Engine, EngineError, Shared, keyed, lines};
+use crate::clock::Timestamp;
 use crate::ids::RunId;
 use crate::store::{
-    Commit, Committed, EndKind, NoteChange, Origin, RunHeader, RunOrder, RunQuery, RunState,
-    StateKind,
+    Commit, Committed, EndKind, Origin, RunHeader, RunOrder, RunQuery, RunState, StateKind,
 };
 
 /// Runs that are looked at, and deleted, at a time.
@@ -86,8 +85,9 @@ impl Engine {
     /// Deletes the runs whose [`Retention`] is over now, without waiting for the background task, which does so
     /// when the engine is opened and every ten minutes. Returns how many were deleted.
     ///
-    /// Journal, header and all that belongs to a run go together. Its key names a new run from then
-    /// on, with an id and step ids of its own.
+    /// Journal, header and all that belongs to a run go together. A run stays as long as its key names it,
+    /// whatever its retention says ([`Start::key_ttl`](crate::Start::key_ttl)). The key of a run that was deleted
+    /// names a new run, with an id and step ids of its own.
     ///
     /// # Errors
     ///
@@ -127,7 +127,7 @@ async fn sweep(shared: &Shared) -> Result<u64, EngineError> {
     let Some(shortest) = shared.retentions.shortest() else {
         return Ok(0);
     };
-    let now = wall_clock();
+    let now = shared.services.clock.now();
     let ended = [
         EndKind::Completed,
         EndKind::Failed,
@@ -148,13 +148,20 @@ async fn sweep(shared: &Shared) -> Result<u64, EngineError> {
         let last = page.last().map(RunHeader::position);
         let mut expired = Vec::new();
         for header in page {
-            if shared.retentions.is_over(&header, now) && !is_needed(shared, &header).await? {
+            if shared.retentions.is_over(&header, now)
+                && !is_needed(shared, &header, now).await?
+                && !keyed::is_named(shared, &header).await?
+            {
                 expired.push(header);
             }
         }
         if !expired.is_empty() {
             bury(shared, &expired).await?;
-            let runs = expired.iter().map(|header| header.run).collect();
+            shared.known_keys.forget_all();
+            let runs: Vec<RunId> = expired.iter().map(|header| header.run).collect();
+            // Nothing is noted of runs that are gone: it would stay for ever.
+            let _turn = shared.duplicates.turn().await;
+            shared.duplicates.forget(&runs);
             deleted += shared.store.delete(runs).await?;
         }
         match last {
@@ -166,24 +173,33 @@ async fn sweep(shared: &Shared) -> Result<u64, EngineError> {
     }
 }
 
-/// Says whether another run may still ask for this one: a parent for its child, or whoever looks a key up for
-/// the first run of a line that went on.
-async fn is_needed(shared: &Shared, header: &RunHeader) -> Result<bool, EngineError> {
-    if let Some(Origin::Child(parent)) = header.origin
+/// Says whether another run may still ask for this one. A parent asks for its child, and if that went on as a new
+/// run, for the last one of its line. Of a line the first run is kept until the time of the last is over: it has
+/// the key and what belongs to the line. Those in between go when their own time is over, so that a line without an
+/// end does not grow without one.
+async fn is_needed(
+    shared: &Shared,
+    header: &RunHeader,
+    now: Timestamp,
+) -> Result<bool, EngineError> {
+    let origin = match header.origin {
+        Some(Origin::Continued(first)) if !header.went_on() => {
+            let first = shared.store.header(first).await?;
+            first.and_then(|first| first.origin)
+        }
+        origin => origin,
+    };
+    if let Some(Origin::Child(parent)) = origin
         && goes_on(shared, parent).await?
     {
         return Ok(true);
     }
-    let went_on = matches!(&header.state, RunState::Ended(end) if end.kind == EndKind::Continued);
-    if !went_on {
+    let is_first = header.first_of_line() == header.run;
+    if !header.went_on() || !is_first {
         return Ok(false);
     }
-    let came_from_it = RunQuery {
-        origin: Some(header.run),
-        limit: 1,
-        ..RunQuery::default()
-    };
-    Ok(!shared.store.list(came_from_it).await?.is_empty())
+    let last = lines::newest_header(shared, header.run).await?;
+    Ok(last.is_some_and(|last| !shared.retentions.is_over(&last, now)))
 }
 
 async fn goes_on(shared: &Shared, run: RunId) -> Result<bool, EngineError> {
@@ -203,10 +219,7 @@ async fn bury(shared: &Shared, runs: &[RunHeader]) -> Result<(), EngineError> {
             // A run of an older generation has its tombstone: it was left before a crash.
             let (workflow, number) = (&header.workflow, generation.number);
             if RunId::derive(&shared.services.namespace, workflow, key, number) == header.run {
-                commit.changes.notes.push(NoteChange {
-                    key: generation.guard.key.clone(),
-                    value: Some(generation.tombstone()),
-                });
+                commit.changes.notes.push(generation.moves_on());
                 commit.guards.push(generation.guard);
             }
         }

@@ -2,18 +2,18 @@
 //!
 //! Owns the choice of the outcomes that no longer count, and the record that says so. Which of them can
 //! be done without is not guessed: the code is replayed without them, and must still ask for
-//! everything else. It never runs a step itself; the run is driven like any other.
+//! everything else. It never runs a step itself; the run is driven like any other. What becomes of its children is
+//! in `retry_children`.
 
 use std::sync::Arc;
 
 use super::begun::Begun;
-use super::driver::AfterCrash;
+use super::driver::{AfterCrash, Probed};
 use super::progress::Progress;
 use super::task::take_up;
-use super::{Engine, EngineError, RunEntry, Shared, handle};
-use crate::clock::wall_clock;
+use super::{Engine, EngineError, RunEntry, Shared, handle, keyed, lines, retry_children};
 use crate::ids::RunId;
-use crate::journal::{Chain, Draft, Event, JournalError, Outcome, Reader, Record, RunReopened};
+use crate::journal::{Chain, Draft, End, Event, JournalError, Reader, Record, RunReopened};
 use crate::replay::History;
 use crate::store::{EndKind, Epoch, Reopening, RunState, StoreError};
 
@@ -21,10 +21,15 @@ impl Engine {
     /// Takes a failed run up again from its failed step. It is the same run: its history stays, and the
     /// step runs again under the same id, with fresh attempts.
     ///
+    /// A child that failed counts like a failed step: it is tried again too, as the same run, and so are its own
+    /// children.
+    ///
     /// What no longer counts are failed outcomes, from the last one backwards, as many as the code can
     /// do without: a failure that the code handled and went on from stays, because recorded steps
     /// behind it depend on it. A run that failed without a failed step (the workflow returned an error
     /// of its own) is replayed as a whole and goes another way only if its code was changed.
+    ///
+    /// Of a line of runs that continue each other it is the newest that is tried again.
     ///
     /// When it resolves, the retry is durable; the run goes on in the background.
     ///
@@ -41,8 +46,9 @@ impl Engine {
     ///
     /// # Errors
     ///
-    /// [`EngineError::NotFailed`] if the run has not failed, [`EngineError::Unfit`] if the code does not
-    /// fit its journal; if there is no such run, its workflow is not registered, its journal cannot
+    /// [`EngineError::NotFailed`] if the run has not failed or its key was given to a newer run,
+    /// [`EngineError::Unfit`] if the code does not fit its journal, [`EngineError::ChildNotRetried`] if a child that has to
+    /// be tried again cannot be (it undid what it did, say); if there is no such run, its workflow is not registered, its journal cannot
     /// be read, or the store fails. The run is left as it was.
     pub async fn retry(&self, run: RunId) -> Result<(), EngineError> {
         retry(self.shared(), run).await
@@ -54,30 +60,55 @@ pub(super) async fn retry(shared: &Arc<Shared>, run: RunId) -> Result<(), Engine
         if shared.is_closing() {
             return Err(EngineError::Stopped("it is shutting down".into()));
         }
-        let header = handle::header(shared, run).await?;
-        refuse_unless_failed(run, &header.state)?;
-        // It may have failed just now and be on its way out of memory.
-        if let Some(entry) = shared.entry(run) {
-            entry.progress.wait_for(is_settled).await;
-        }
-        let frames = shared.store.frames(run, 0, usize::MAX).await?;
-        let mut reader = Reader::new(run, shared.services.audit_key.clone(), &frames);
-        let records: Vec<Record> = reader.by_ref().collect::<Result<_, _>>()?;
-        if records
-            .iter()
-            .any(|r| matches!(r.event, Event::RunClosing(_)))
-        {
-            let how = "failed, and what it did was undone";
-            return Err(EngineError::NotFailed { run, how });
-        }
-        let reopening = reopen(shared, &records, reader.into_chain())?;
+        let run = lines::newest(shared, run).await?;
+        let Plan {
+            reopening,
+            children,
+        } = plan(shared, run).await?;
+        retry_children::check(shared, run, &children).await?;
         match shared.store.revive(reopening).await {
             Ok(_) => return go_on(shared, run).await,
             // Somebody else was faster: look what became of it.
-            Err(StoreError::Ended { .. } | StoreError::OutOfOrder { .. }) => {}
+            Err(
+                StoreError::Ended { .. }
+                | StoreError::OutOfOrder { .. }
+                | StoreError::Guarded { .. },
+            ) => {}
             Err(error) => return Err(error.into()),
         }
     }
+}
+
+/// How a run is to be tried again.
+pub(super) struct Plan {
+    reopening: Reopening,
+    /// Children that have to be tried again with it.
+    pub(super) children: Vec<RunId>,
+}
+
+/// Finds out how a run is to be tried again, without writing anything.
+pub(super) async fn plan(shared: &Arc<Shared>, run: RunId) -> Result<Plan, EngineError> {
+    let header = handle::header(shared, run).await?;
+    refuse_unless_failed(run, &header.state)?;
+    // It may have failed just now and be on its way out of memory.
+    if let Some(entry) = shared.entry(run) {
+        entry.progress.wait_for(is_settled).await;
+    }
+    let frames = shared.store.frames(run, 0, usize::MAX).await?;
+    let mut reader = Reader::new(run, shared.services.audit_key.clone(), &frames);
+    let records: Vec<Record> = reader.by_ref().collect::<Result<_, _>>()?;
+    let mut events = records.iter().map(|record| &record.event);
+    if events.any(|event| matches!(event, Event::RunClosing(_))) {
+        let how = "failed, and what it did was undone";
+        return Err(EngineError::NotFailed { run, how });
+    }
+    let Some((guards, notes)) = keyed::revival(shared, &header).await? else {
+        let how = "failed, and its key was given to a newer run";
+        return Err(EngineError::NotFailed { run, how });
+    };
+    let mut plan = reopen(shared, &records, reader.into_chain())?;
+    (plan.reopening.guards, plan.reopening.notes) = (guards, notes);
+    Ok(plan)
 }
 
 /// Says whether an entry is on its way out of memory.
@@ -117,29 +148,44 @@ async fn go_on(shared: &Arc<Shared>, run: RunId) -> Result<(), EngineError> {
 }
 
 /// Makes the record that takes a run up again.
-fn reopen(
-    shared: &Arc<Shared>,
-    records: &[Record],
-    mut chain: Chain,
-) -> Result<Reopening, EngineError> {
+fn reopen(shared: &Arc<Shared>, records: &[Record], mut chain: Chain) -> Result<Plan, EngineError> {
     let (run, seq) = (chain.run(), chain.next_seq());
-    let failed = failed_outcomes(records);
     let end = records.last().map(|record| (record.seq, record.time));
     let (end, ended_at) = end.ok_or(EngineError::UnknownRun(run))?;
-    let kept = kept_failures(shared, &chain, records, &failed)?;
-    let mut voided = failed[kept..].to_vec();
+    let mut voided = voided_failures(shared, &chain, records)?;
+    let events = records.iter().filter(|record| voided.contains(&record.seq));
+    let children = events.filter_map(|record| match &record.event {
+        Event::ChildFinished(child) => Some(child.child),
+        _ => None,
+    });
+    let children = children.collect();
     voided.push(end);
     let event = Event::RunReopened(RunReopened { voided });
-    let frame = Draft::of(&event).seal(wall_clock().max(ended_at), &mut chain);
-    Ok(Reopening { run, seq, frame })
+    let frame = Draft::of(&event).seal(shared.services.clock.now().max(ended_at), &mut chain);
+    let reopening = Reopening {
+        run,
+        seq,
+        frame,
+        guards: Vec::new(),
+        notes: Vec::new(),
+    };
+    Ok(Plan {
+        reopening,
+        children,
+    })
 }
 
-/// The failed outcomes that still count, in order.
-fn failed_outcomes(records: &[Record]) -> Vec<u64> {
+/// The failed outcomes that still count, in order. Ends of children that the code did not want are none.
+fn failed_outcomes(records: &[Record], usual: &Probed) -> Vec<u64> {
     let mut failed = Vec::new();
     for record in records {
         match &record.event {
-            Event::StepCompleted(step) if !matches!(step.outcome, Outcome::Ok(_)) => {
+            Event::StepCompleted(step) if !step.outcome.is_success() => {
+                failed.push(record.seq);
+            }
+            Event::ChildFinished(child)
+                if matches!(child.end, End::Failed(_)) && !usual.unwanted.contains(&child.call) =>
+            {
                 failed.push(record.seq);
             }
             Event::RunReopened(reopened) => failed.retain(|seq| !reopened.voided.contains(seq)),
@@ -149,27 +195,28 @@ fn failed_outcomes(records: &[Record]) -> Vec<u64> {
     failed
 }
 
-/// How many of the failed outcomes, from the first one on, have to stay: without the others the code
-/// still asks for everything that is recorded.
-fn kept_failures(
+/// The failed outcomes that do not have to stay, from the last one backwards: without them the code still asks for
+/// everything that is recorded.
+fn voided_failures(
     shared: &Arc<Shared>,
     chain: &Chain,
     records: &[Record],
-    failed: &[u64],
-) -> Result<usize, EngineError> {
-    let left_with = |kept: usize| left_over(shared, chain, records, &failed[kept..]);
+) -> Result<Vec<u64>, EngineError> {
     let run = chain.run();
-    let usual = left_with(failed.len())?.map_err(|report| EngineError::Unfit { run, report })?;
+    let usual = probe(shared, chain, records, &[])?;
+    let usual = usual.map_err(|report| EngineError::Unfit { run, report })?;
+    let failed = failed_outcomes(records, &usual);
+    let left_with = |kept: usize| probe(shared, chain, records, &failed[kept..]);
     // The fewer are taken out, the nearer to what happened: so the border can be searched for.
     let (mut fits, mut too_few) = (failed.len(), None);
     loop {
         let tried = match too_few {
-            None if fits == 0 => return Ok(0),
+            None if fits == 0 => return Ok(failed),
             None => 0,
-            Some(too_few) if too_few + 1 == fits => return Ok(fits),
+            Some(too_few) if too_few + 1 == fits => return Ok(failed[fits..].to_vec()),
             Some(too_few) => usize::midpoint(too_few, fits),
         };
-        if matches!(left_with(tried)?, Ok(left) if left == usual) {
+        if matches!(left_with(tried)?, Ok(probed) if probed.left_over == usual.left_over) {
             fits = tried;
         } else {
             too_few = Some(tried);
@@ -177,13 +224,13 @@ fn kept_failures(
     }
 }
 
-/// Replays a run without some of its outcomes, and says how many others nobody asked for.
-fn left_over(
+/// Replays a run without some of its outcomes.
+fn probe(
     shared: &Arc<Shared>,
     chain: &Chain,
     records: &[Record],
     voided: &[u64],
-) -> Result<Result<usize, Box<str>>, EngineError> {
+) -> Result<Result<Probed, Box<str>>, EngineError> {
     let run = chain.run();
     let without = Record {
         seq: chain.next_seq(),
@@ -206,6 +253,6 @@ fn left_over(
     let entry = RunEntry::new(Progress::Active);
     Ok(match begun.into_driver(shared, &entry) {
         Ok(driver) => driver.probe(),
-        Err(obstacle) => Err(obstacle.into_parking(&shared.services.payloads).report),
+        Err(obstacle) => Err(obstacle.into_parking(&shared.services).report),
     })
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use super::{EngineError, Owner, poison};
+use super::{EngineError, Owner, duplicates, poison};
 use crate::store::BoxFuture;
 
 /// How long bodies in flight may take to finish, unless told otherwise.
@@ -37,6 +37,8 @@ impl Shutdown {
         let shared = &self.owner.shared;
         shared.closing.store(true, Ordering::Release);
         shared.plan.stop();
+        shared.keys.close();
+        shared.relays.close();
         let entries: Vec<_> = shared.runs().values().cloned().collect();
         entries.iter().for_each(|entry| entry.begin_closing());
         drop(entries);
@@ -44,14 +46,19 @@ impl Shutdown {
             loop {
                 let left = shared.left.notified();
                 if shared.runs().is_empty() {
-                    return;
+                    break;
                 }
                 left.await;
             }
+            shared.keys.drained().await;
+            shared.relays.drained().await;
         };
         let _ = tokio::time::timeout(self.grace, all_left).await;
         shared.stop_all("the engine was shut down");
         poison::forgive_all(shared).await?;
+        if let Err(error) = duplicates::flush(shared).await {
+            tracing::warn!(%error, "the newest duplicates are not on record");
+        }
         shared.store.close().await?;
         Ok(())
     }

@@ -12,7 +12,7 @@ use tokio::sync::Notify;
 
 use super::progress::Progress;
 use super::{EngineError, RunEntry, Shared, waking};
-use crate::clock::{Timestamp, wall_clock};
+use crate::clock::Timestamp;
 use crate::id_map::IdMap;
 use crate::ids::RunId;
 
@@ -167,7 +167,7 @@ async fn serve(shared: Weak<Shared>) {
         if alive.is_closing() {
             return;
         }
-        let (due, next) = alive.sleepers.take_due(wall_clock());
+        let (due, next) = alive.sleepers.take_due(alive.services.clock.now());
         for (at, run) in due {
             // Claims queue up behind a bounded number of them; see `task`.
             if at == Timestamp::default() {
@@ -176,9 +176,11 @@ async fn serve(shared: Weak<Shared>) {
                 waking::wake(&alive, run);
             }
         }
-        let nap = next.map_or(LONGEST_NAP, |at| at.since(wall_clock()).min(LONGEST_NAP));
+        let clock = &alive.services.clock;
+        let longest = clock.nap(LONGEST_NAP);
+        let nap = next.map_or(longest, |at| at.since(clock.now()).min(longest));
         // Waiting keeps the engine alive for one nap at most; then a dropped one is noticed.
-        let _ = tokio::time::timeout(nap, alive.sleepers.earlier.notified()).await;
+        let _ = tokio::time::timeout(clock.pace(nap), alive.sleepers.earlier.notified()).await;
     }
 }
 

@@ -11,13 +11,16 @@ use tokio::sync::oneshot;
 
 use super::begun::{Begun, read_history};
 use super::driver::{AfterCrash, Exit};
+use super::keyed::Terms;
 use super::poison;
 use super::prepared::Prepared;
 use super::progress::Progress;
-use super::{EngineError, RunEntry, Shared, generations, notes, waking};
+use super::{EngineError, RunEntry, Shared, handle, lines, notes, retry_children, waking};
 use crate::ids::RunId;
+use crate::journal::End;
 use crate::store::{
-    BoxFuture, Claim, Creation, Epoch, Guard, ParkReason, Parking, RunHeader, RunState, StoreError,
+    BoxFuture, Changes, Claim, Commit, Committed, Creation, Epoch, NewRun, ParkReason, Parking,
+    RunState, StoreError, StoreResult,
 };
 
 /// How soon a resume looks at the store again when the run is in memory still.
@@ -27,10 +30,8 @@ const LOOK_AGAIN: Duration = Duration::from_millis(2);
 pub(super) enum Created {
     /// The run was created and is driven.
     Done,
-    /// A run of that id is in the store already.
-    Exists(Box<RunHeader>),
-    /// The key is in another generation by now.
-    OtherGeneration,
+    /// The key does not stand as it did: a run of it is in the store already, or it is in another generation.
+    LookAgain,
 }
 
 type CreatedResult = Result<Created, EngineError>;
@@ -39,16 +40,16 @@ type CreatedResult = Result<Created, EngineError>;
 /// largest of its moments for life, and this one is over soon.
 type Beginning = BoxFuture<'static, Result<Box<Begun>, Progress>>;
 
-/// Creates a run in a task of its own. With a guard, only as long as that note says so.
+/// Creates a run in a task of its own, on the terms that its key was given on.
 pub(super) async fn create(
     shared: &Arc<Shared>,
     entry: &Arc<RunEntry>,
     prepared: Prepared,
-    guard: Option<Guard>,
+    terms: Terms,
 ) -> CreatedResult {
     let (answer, created) = oneshot::channel();
     let run = prepared.new.header.run;
-    let beginning = begin_new(shared.clone(), entry.clone(), prepared, guard, answer);
+    let beginning = begin_new(shared.clone(), entry.clone(), prepared, terms, answer);
     spawn(shared, run, entry, Box::pin(beginning));
     created
         .await
@@ -59,7 +60,7 @@ async fn begin_new(
     shared: Arc<Shared>,
     entry: Arc<RunEntry>,
     prepared: Prepared,
-    guard: Option<Guard>,
+    terms: Terms,
     answer: oneshot::Sender<CreatedResult>,
 ) -> Result<Box<Begun>, Progress> {
     let Prepared {
@@ -69,16 +70,16 @@ async fn begin_new(
         ..
     } = prepared;
     let created_at = new.header.created_at;
-    let created = match guard {
-        None => shared
+    let created = match terms.guards.is_empty() {
+        true => shared
             .store
             .create(new)
             .await
             .map(|creation| match creation {
                 Creation::Created(epoch) => Ok(epoch),
-                Creation::Exists(header) => Err(Created::Exists(header)),
+                Creation::Exists(_) => Err(Created::LookAgain),
             }),
-        Some(guard) => generations::create(&shared, new, guard).await,
+        false => create_on(&shared, new, terms).await,
     };
     match created {
         Ok(Ok(epoch)) => {
@@ -97,6 +98,26 @@ async fn begin_new(
     }
 }
 
+/// Creates a run unless its key does not stand as it did.
+async fn create_on(
+    shared: &Shared,
+    new: NewRun,
+    terms: Terms,
+) -> StoreResult<Result<Epoch, Created>> {
+    let Terms { guards, notes, .. } = terms;
+    let changes = Changes {
+        create: vec![new],
+        notes,
+        ..Changes::default()
+    };
+    Ok(
+        match shared.store.commit(Commit { guards, changes }).await? {
+            Committed::Done => Ok(Epoch::FIRST),
+            Committed::Refused(_) => Err(Created::LookAgain),
+        },
+    )
+}
+
 /// Takes up every unfinished run in the store.
 pub(super) async fn resume_all(shared: &Arc<Shared>) -> Result<(), EngineError> {
     let after_crash = !shared.store.stopped_cleanly();
@@ -106,7 +127,7 @@ pub(super) async fn resume_all(shared: &Arc<Shared>) -> Result<(), EngineError> 
         unfinished.sort_by_key(|header| shared.marks.weight(header.run));
     }
     for header in unfinished {
-        if header.namespace != (*shared.services.namespace).into() {
+        if *header.namespace != *shared.services.namespace {
             continue;
         }
         match &header.state {
@@ -127,12 +148,8 @@ pub(super) async fn resume_all(shared: &Arc<Shared>) -> Result<(), EngineError> 
 /// Takes a parked run up again.
 pub(super) async fn resume(shared: &Arc<Shared>, run: RunId) -> Result<(), EngineError> {
     loop {
-        let header = shared
-            .store
-            .header(run)
-            .await?
-            .filter(|header| *header.namespace == *shared.services.namespace)
-            .ok_or(EngineError::UnknownRun(run))?;
+        let run = lines::newest(shared, run).await?;
+        let header = handle::header(shared, run).await?;
         let in_memory = match header.state {
             RunState::Ended(_) => return Err(EngineError::Ended(run)),
             RunState::Active | RunState::Asleep { .. } | RunState::Parked(_) => {
@@ -196,6 +213,7 @@ fn take_up_if(
         runs.insert(run, entry.clone());
         entry
     };
+    shared.known_keys.run_goes_on(run);
     shared.plan.arrivals.tell(run);
     spawn(
         shared,
@@ -245,7 +263,7 @@ fn drive(
     async move {
         let exit = match driver {
             Ok(driver) => driver.await,
-            Err(obstacle) => Exit::Park(obstacle.into_parking(&shared.services.payloads)),
+            Err(obstacle) => Exit::Park(obstacle.into_parking(&shared.services)),
         };
         match exit {
             Exit::Ended(end) => {
@@ -279,7 +297,15 @@ impl Drop for Filing {
             }
             Some(progress) => {
                 let only_looked = matches!(progress, Progress::NotCreated);
+                let next = match &progress {
+                    Progress::Ended(End::Continued(continued)) => Some(continued.next),
+                    _ => None,
+                };
                 self.shared.leave(self.run, &self.entry, progress);
+                // A letter that came for this run while it ended is the next one's, which may not know.
+                if let Some(next) = next {
+                    waking::mail_arrived(&self.shared, next);
+                }
                 // What came for it meanwhile is for the run that was there before.
                 if only_looked && self.entry.mail.swap(false, Ordering::AcqRel) {
                     waking::mail_arrived(&self.shared, self.run);
@@ -324,18 +350,30 @@ async fn claim(
         Some(poison) => Err(poison),
         None => read_history(run, key.clone(), &claim.frames, from),
     };
-    match read {
-        Ok((history, chain)) => {
-            let mail = (claim.mail, claim.next_letter);
+    let line = lines::place_of(&shared, &claim.header)
+        .await
+        .map_err(stopped)?;
+    match read.and_then(|read| Ok((read, line?))) {
+        Ok(((history, chain), line)) => {
+            let (mut mail, mut next) = (claim.mail, claim.next_letter);
+            if let Some(reopened) = history.was_reopened() {
+                let letters = retry_children::Letters {
+                    mail: &mut mail,
+                    next: &mut next,
+                };
+                let seen_to = retry_children::see_to(&shared, run, reopened, letters);
+                seen_to.await.map_err(stopped)?;
+            }
+            let mail = (mail, next);
             let crash = AfterCrash {
                 after_crash,
                 marked,
             };
             let begun = Begun::again(history, claim.epoch, chain, mail, crash);
-            Ok(Box::new(begun))
+            Ok(Box::new(begun.in_line(line)))
         }
         Err(obstacle) => {
-            let parking = obstacle.into_parking(&shared.services.payloads);
+            let parking = obstacle.into_parking(&shared.services);
             Err(park(shared, run, claim.epoch, parking).await)
         }
     }

@@ -8,8 +8,8 @@ use std::sync::Arc;
 
 use super::progress::Progress;
 use super::taking::Taking;
-use super::{EngineError, Shared, waking};
-use crate::clock::wall_clock;
+use super::{EngineError, Shared, lines, waking};
+use crate::clock::Timestamp;
 use crate::id_map::IdMap;
 use crate::ids::{RunId, StepId};
 use crate::journal::{
@@ -43,19 +43,23 @@ impl Terminate {
     }
 
     async fn run(self) -> Result<(), EngineError> {
-        let (shared, run) = (&self.shared, self.run);
-        super::handle::status(shared, run).await?; // it may be of another namespace
-        let taking = Taking::by_force(shared, run).await;
-        match end_now(shared, run, self.reason).await {
-            Ok(end) => {
-                taking.done(Progress::Ended(end));
-                Ok(())
-            }
-            Err(error) => {
-                // If it goes on, its task was stopped for nothing: another takes it up.
-                drop(taking);
-                waking::mail_arrived(shared, run);
-                Err(error)
+        let shared = &self.shared;
+        let mut run = lines::newest(shared, self.run).await?; // it may be of another namespace
+        loop {
+            let taking = Taking::by_force(shared, run).await;
+            let error = match end_now(shared, run, self.reason.clone()).await {
+                Ok(end) => {
+                    taking.done(Progress::Ended(end));
+                    return Ok(());
+                }
+                Err(error) => error,
+            };
+            // If it goes on, its task was stopped for nothing: another takes it up.
+            drop(taking);
+            waking::mail_arrived(shared, run);
+            match lines::newest(shared, run).await? {
+                newest if newest == run => return Err(error),
+                newest => run = newest, // it went on as a new run just before
             }
         }
     }
@@ -76,8 +80,8 @@ async fn end_now(shared: &Arc<Shared>, run: RunId, reason: Box<str>) -> Result<E
         terminated: true,
     });
     let last_time = records.last().map(|record| record.time).unwrap_or_default();
-    let at = wall_clock().max(last_time);
-    let mut changes = letters(run, &records, &end);
+    let at = shared.services.clock.now().max(last_time);
+    let mut changes = letters(run, &records, &end, at);
     changes.notes.extend(shared.marks.removal(run));
     let told: Vec<RunId> = changes.post.iter().map(|letter| letter.to).collect();
     let mut chain = reader.into_chain();
@@ -101,6 +105,7 @@ async fn end_now(shared: &Arc<Shared>, run: RunId, reason: Box<str>) -> Result<E
         appended => appended?,
     }
     shared.marks.removed(run);
+    shared.known_keys.run_goes_on(run); // what is known of it was read before it ended
     for run in told {
         waking::mail_arrived(shared, run);
     }
@@ -108,7 +113,7 @@ async fn end_now(shared: &Arc<Shared>, run: RunId, reason: Box<str>) -> Result<E
 }
 
 /// What the end of a run means for its parent and its children.
-fn letters(run: RunId, records: &[Record], end: &End) -> Changes {
+fn letters(run: RunId, records: &[Record], end: &End, at: Timestamp) -> Changes {
     let mut children: IdMap<StepId, RunId> = IdMap::default();
     let mut parent: Option<Parent> = None;
     for record in records {
@@ -116,6 +121,10 @@ fn letters(run: RunId, records: &[Record], end: &End) -> Changes {
             Event::RunStarted(started) => parent = started.parent,
             Event::ChildStarted(child) if !child.detached => {
                 children.insert(child.call, child.child);
+            }
+            Event::RunSucceeds(left) => {
+                let carried = left.children.iter().filter(|child| !child.detached);
+                children.extend(carried.map(|child| (child.call, child.child)));
             }
             Event::ChildFinished(child) => {
                 children.remove(&child.call);
@@ -138,7 +147,7 @@ fn letters(run: RunId, records: &[Record], end: &End) -> Changes {
     for child in children.into_values() {
         let request = Event::CancelRequested(CancelRequested {
             reason: "its parent was terminated".into(),
-            sent_at: wall_clock(),
+            sent_at: at,
         });
         changes.post.push(Letter {
             to: child,

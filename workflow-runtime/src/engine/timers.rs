@@ -12,13 +12,14 @@ use std::time::Duration;
 use tokio::sync::Notify;
 
 use super::signal::wake_by_engine;
-use crate::clock::{Timestamp, wall_clock};
+use crate::clock::{Clock, Timestamp};
 
 /// How long the list may go unlooked at: a clock that was set forward is noticed after this.
 const LONGEST_NAP: Duration = Duration::from_secs(1);
 
 /// All pending deadlines of an engine.
 pub(crate) struct Timers {
+    clock: Clock,
     pending: Mutex<Pending>,
     earlier: Notify,
 }
@@ -37,8 +38,9 @@ pub(crate) struct Deadline {
 
 impl Timers {
     /// Makes the list and starts the task that serves it. The task ends with the list.
-    pub(crate) fn start() -> Arc<Self> {
+    pub(crate) fn start(clock: Clock) -> Arc<Self> {
         let timers = Arc::new(Self {
+            clock,
             pending: Mutex::default(),
             earlier: Notify::new(),
         });
@@ -91,6 +93,11 @@ impl Deadline {
         self.key.0
     }
 
+    /// Says whether its time has come.
+    pub(crate) fn is_over(&self) -> bool {
+        self.at() <= self.timers.clock.now()
+    }
+
     /// Puts the deadline back if it was taken as due and the clock was set back since:
     /// every pending timer has a wake-up.
     pub(crate) fn rearm(&self, waker: &Waker) {
@@ -113,10 +120,11 @@ async fn serve(timers: Weak<Timers>) {
         let Some(alive) = timers.upgrade() else {
             return;
         };
-        let (due, next) = alive.take_due(wall_clock());
+        let (due, next) = alive.take_due(alive.clock.now());
         due.iter().for_each(wake_by_engine);
-        let nap = next.map_or(LONGEST_NAP, |at| at.since(wall_clock()).min(LONGEST_NAP));
+        let longest = alive.clock.nap(LONGEST_NAP);
+        let nap = next.map_or(longest, |at| at.since(alive.clock.now()).min(longest));
         // Waiting keeps the list alive for one nap at most; then a dropped engine is noticed.
-        let _ = tokio::time::timeout(nap, alive.earlier.notified()).await;
+        let _ = tokio::time::timeout(alive.clock.pace(nap), alive.earlier.notified()).await;
     }
 }

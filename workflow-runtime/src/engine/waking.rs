@@ -7,10 +7,10 @@ use std::sync::Arc;
 
 use super::progress::Progress;
 use super::task::take_up;
-use super::{RunEntry, Shared, notes};
+use super::{RunEntry, Shared, lines, notes};
 use crate::ids::RunId;
 use crate::journal::Event;
-use crate::store::{RunState, StoreError};
+use crate::store::{RunHeader, RunState, StoreError};
 
 /// Has a run look into its mailbox, and takes it up if it is not in memory.
 pub(super) fn mail_arrived(shared: &Arc<Shared>, run: RunId) {
@@ -29,24 +29,36 @@ pub(super) fn mail_arrived(shared: &Arc<Shared>, run: RunId) {
     }
     let shared = shared.clone();
     tokio::spawn(async move {
-        match wants_its_mail(&shared, run).await {
-            Ok(true) => {
+        match who_wants_its_mail(&shared, run).await {
+            // It went on as a new run, and that has it.
+            Ok(Some(newest)) if newest != run => mail_arrived(&shared, newest),
+            Ok(Some(_)) => {
                 if take_up(&shared, run, false).is_some() {
                     mail_arrived(&shared, run);
                 }
             }
-            Ok(false) => {}
+            Ok(None) => {}
             Err(error) => tracing::error!(%run, %error, "its letters wait"),
         }
     });
 }
 
+/// Says which run is to be taken up for the letters to one that is not in memory.
+async fn who_wants_its_mail(shared: &Shared, run: RunId) -> Result<Option<RunId>, StoreError> {
+    let Some(header) = shared.store.header(run).await? else {
+        return Ok(None);
+    };
+    if header.went_on() {
+        let newest = lines::newest_of(shared, &header).await?;
+        return Ok(Some(newest).filter(|newest| *newest != run));
+    }
+    Ok(wants_its_mail(shared, header).await?.then_some(run))
+}
+
 /// Says whether a run that is not in memory is to be taken up for its letters. A parked run gets them when
 /// it is resumed, one that waits in a queue when its turn comes, unless it is to be cancelled.
-async fn wants_its_mail(shared: &Shared, run: RunId) -> Result<bool, StoreError> {
-    let Some(header) = shared.store.header(run).await? else {
-        return Ok(false);
-    };
+async fn wants_its_mail(shared: &Shared, header: RunHeader) -> Result<bool, StoreError> {
+    let run = header.run;
     match header.state {
         RunState::Parked(_) | RunState::Ended(_) => return Ok(false),
         RunState::Active | RunState::Asleep { wake_at: Some(_) } => return Ok(true),

@@ -63,6 +63,9 @@ impl Warning {
     pub(crate) const LONG_PASS: &'static str = "the run has 10,000 records since it began or since its last \
         checkpoint, and every resume replays all of them: let it begin anew with \
         `checkpoint(&state).await`, or move parts of it into child workflows";
+    pub(crate) const MANY_OWED: &'static str = "10,000 steps of earlier passes are to be undone if the run does not \
+        complete: each stays in its journal, and undoing them takes one step each; do what can be undone in child \
+        workflows, which end";
     pub(crate) const REORDERED_INPUT: &'static str = "a step's input differs from the journal only \
         in the order of a sequence (a HashSet?): the recorded outcome is used; sort it, or use a \
         BTreeSet";

@@ -6,11 +6,14 @@
 
 use std::sync::Arc;
 
+use super::outbox::is_message;
 use super::poison::Marked;
-use crate::clock::{Timestamp, wall_clock};
+use crate::clock::{Clock, Timestamp};
 use crate::ids::{RunId, StepId};
-use crate::journal::{Chain, Draft, Effect, Event};
-use crate::store::{Append, BoxFuture, Changes, Durability, Epoch, RunEnd, Store, StoreResult};
+use crate::journal::{Chain, Companion, Draft, Effect, Event};
+use crate::store::{
+    Append, BoxFuture, Changes, Durability, Epoch, RunEnd, Store, StoreError, StoreResult,
+};
 
 /// Appends to one run's journal.
 pub(crate) struct Writer {
@@ -18,6 +21,7 @@ pub(crate) struct Writer {
     pub(crate) run: RunId,
     pub(crate) epoch: Epoch,
     pub(crate) chain: Chain,
+    pub(crate) clock: Clock,
     pub(crate) last_time: Timestamp,
     pub(crate) durability: Durability,
     /// Letters below this number are in the journal, and the store has not been told; 0 if it has.
@@ -58,6 +62,8 @@ pub(crate) struct News {
     pub(crate) mail: Vec<RunId>,
     /// Whether something was published.
     pub(crate) published: bool,
+    /// Whether there are messages to be relayed.
+    pub(crate) messages: bool,
 }
 
 impl Writer {
@@ -66,7 +72,7 @@ impl Writer {
     pub(crate) fn append(
         &mut self,
         drafts: &mut Vec<Draft>,
-        changes: Option<Box<Changes>>,
+        mut changes: Option<Box<Changes>>,
         sync: bool,
         unmarked: Option<Box<Marked>>,
     ) -> Commit {
@@ -74,13 +80,22 @@ impl Writer {
         let (mut first, mut others, mut announced) = (None, Vec::new(), Vec::new());
         let mut synced = sync || (changes.is_some() && self.durability == Durability::Synced);
         let mut end = None;
+        let mut companions = Vec::new();
         let mut frames = Vec::with_capacity(drafts.len());
-        for draft in drafts.drain(..) {
+        for mut draft in drafts.drain(..) {
             // One that is to be synced brings all the others along.
             synced |= draft.durability().unwrap_or(self.durability) == Durability::Synced;
-            let time = wall_clock().max(self.last_time);
+            let time = self.clock.now().max(self.last_time);
             self.last_time = time;
+            if let Some(messages) = draft.take_messages() {
+                synced = true; // a message must not go out and its outcome be lost with the power
+                let seq = self.chain.next_seq();
+                let notes = messages.into_iter();
+                let notes = notes.map(|message| message.into_note(self.run, seq, time));
+                changes.get_or_insert_default().notes.extend(notes);
+            }
             frames.push(draft.seal(time, &mut self.chain));
+            companions.extend(draft.take_companion());
             let due = match draft.into_effect() {
                 Effect::Delivers(call) => Due::Call(call),
                 Effect::Receives(letter) => Due::Letter(letter),
@@ -103,6 +118,13 @@ impl Writer {
         let news = changes
             .as_deref()
             .map(|changes| Box::new(News::of(changes)));
+        let mut changes = changes;
+        if !companions.is_empty() {
+            synced |= self.durability == Durability::Synced;
+            let changes = changes.get_or_insert_default();
+            let notes = companions.iter().flat_map(|with| with.notes());
+            changes.notes.extend(notes);
+        }
         // Whoever was told of a result relies on it; with it, all before it is synced.
         let durability = if synced || end.is_some() {
             Durability::Synced
@@ -119,6 +141,10 @@ impl Writer {
             changes,
             durability,
         });
+        let ack = match companions.is_empty() {
+            true => ack,
+            false => settling(ack, companions),
+        };
         Commit {
             ack,
             first,
@@ -132,12 +158,36 @@ impl Writer {
     }
 }
 
+/// Settles what goes with an append in a task of its own: others wait for it, also if the run that wrote
+/// it is dropped meanwhile.
+fn settling(
+    ack: BoxFuture<'static, StoreResult<()>>,
+    companions: Vec<Box<dyn Companion>>,
+) -> BoxFuture<'static, StoreResult<()>> {
+    let settled = tokio::spawn(async move {
+        let written = ack.await;
+        for with in companions {
+            with.settle(written.is_ok());
+        }
+        written
+    });
+    Box::pin(async move {
+        let gone = |_| {
+            Err(StoreError::Stopped {
+                reason: "the runtime goes down".into(),
+            })
+        };
+        settled.await.unwrap_or_else(gone)
+    })
+}
+
 impl News {
     fn of(changes: &Changes) -> Self {
         Self {
             created: changes.create.iter().map(|new| new.header.run).collect(),
             mail: changes.post.iter().map(|letter| letter.to).collect(),
             published: !changes.notes.is_empty(),
+            messages: changes.notes.iter().any(is_message),
         }
     }
 }

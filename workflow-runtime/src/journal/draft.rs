@@ -3,30 +3,29 @@
 //! Owns the way from what a call has at hand to a frame, without a copy of names and payloads in
 //! between: this is on the path of every step. What a record means is in `record`.
 
-use std::cell::RefCell;
-use std::fmt::Write as _;
+use std::cell::{Cell, RefCell};
 use std::panic::Location;
 
 use bytes::Bytes;
 use serde::{Serialize, Serializer};
 
-use super::chain::Chain;
+use super::chain::{Chain, FORMAT_VERSION, LINK_LEN};
 use super::kinds::Outcome;
 use super::record::{Event, STEP_COMPLETED, STEP_INTENT};
 use crate::clock::Timestamp;
-use crate::codec;
+use crate::codec::{self, Fields};
 use crate::digest::InputDigest;
+use crate::engine::outbox::Pushed;
 use crate::ids::StepId;
-use crate::store::{Durability, EndKind};
+use crate::store::{Durability, EndKind, NoteChange};
 
 /// What a step's record is made of; the same fields in the same order as
 /// [`StepCompleted`](super::StepCompleted).
-#[derive(Serialize)]
 pub(crate) struct StepCompletedParts<'a> {
     pub(crate) step: StepId,
     pub(crate) name: &'a str,
     pub(crate) scope: &'a str,
-    pub(crate) source: Source<'a>,
+    pub(crate) source: Source,
     pub(crate) input_digest: InputDigest,
     pub(crate) input: Option<&'a Bytes>,
     pub(crate) attempts: u32,
@@ -42,35 +41,82 @@ pub(crate) struct StepIntentParts<'a> {
     pub(crate) step: StepId,
     pub(crate) name: &'a str,
     pub(crate) scope: &'a str,
-    pub(crate) source: Source<'a>,
+    pub(crate) source: Source,
     pub(crate) input_digest: InputDigest,
     pub(crate) input: Option<&'a Bytes>,
     pub(crate) attempt: u32,
 }
 
 /// A place in the source, written as `file:line`.
-pub(crate) struct Source<'a>(pub(crate) &'a Location<'a>);
+pub(crate) struct Source(pub(crate) &'static Location<'static>);
 
-impl Serialize for Source<'_> {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+impl Source {
+    fn with_text<T>(&self, read: impl FnOnce(&str) -> T) -> T {
         thread_local! {
-            static TEXT: RefCell<String> = const { RefCell::new(String::new()) };
+            /// The place that was written last, and its text: a loop is at one place for long.
+            static LAST: RefCell<(Option<&'static Location<'static>>, String)> =
+                const { RefCell::new((None, String::new())) };
         }
-        TEXT.with_borrow_mut(|text| {
-            text.clear();
-            let _ = write!(text, "{}:{}", self.0.file(), self.0.line());
-            serializer.serialize_str(text)
+        LAST.with_borrow_mut(|(place, text)| {
+            if !place.is_some_and(|place| std::ptr::eq(place, self.0)) {
+                *place = Some(self.0);
+                text.clear();
+                text.push_str(self.0.file());
+                text.push(':');
+                push_number(text, self.0.line());
+            }
+            read(text)
         })
     }
 }
 
+/// Writes a number as `Display` does, without its machinery: every step has a line.
+fn push_number(text: &mut String, number: u32) {
+    if number >= 10 {
+        push_number(text, number / 10);
+    }
+    let digit = char::from_digit(number % 10, 10);
+    text.push(digit.expect("below ten"));
+}
+
+impl Serialize for Source {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        self.with_text(|text| serializer.serialize_str(text))
+    }
+}
+
+/// Bytes of a time of our days: a marker and eight bytes.
+const TIME_LEN: usize = 9;
+
+/// Bytes before a record's fields in a frame: format version, tag, time.
+const HEAD_LEN: usize = 2 + TIME_LEN;
+
+/// The most room a thread keeps for the next record.
+const KEPT_ROOM: usize = 16 * 1024;
+
 /// A record that wants its time and its place in the chain.
 pub(crate) struct Draft {
-    tag: u8,
-    fields: Vec<u8>,
+    /// The frame that it will be, with room for both: nothing is copied when it gets them.
+    frame: Vec<u8>,
     effect: Effect,
     /// What it must survive, if that is not what the engine says.
     durability: Option<Durability>,
+    /// What is written in the same append.
+    companion: Option<Box<dyn Companion>>,
+    /// Messages that are written with it, whatever else goes in portions.
+    messages: Option<Box<[Pushed]>>,
+}
+
+/// What is written with a record, and has to know what becomes of it.
+pub(crate) trait Companion: Send {
+    /// The notes that change with the record.
+    fn notes(&self) -> Vec<NoteChange>;
+
+    /// About how many bytes they take.
+    fn size(&self) -> usize;
+
+    /// Is told whether record and notes are durable. Dropped instead, they were never handed to the store.
+    fn settle(self: Box<Self>, durable: bool);
 }
 
 /// What a record does beyond being there.
@@ -98,6 +144,7 @@ impl Draft {
             Event::RunFailed(_) => Effect::Ends(EndKind::Failed),
             Event::RunAborted(_) => Effect::Ends(EndKind::Aborted),
             Event::RunCancelled(_) => Effect::Ends(EndKind::Cancelled),
+            Event::RunContinued(_) => Effect::Ends(EndKind::Continued),
             Event::SignalReceived(_) | Event::ChildFinished(_) | Event::CancelRequested(_) => {
                 Effect::Receives(Box::new(event.clone()))
             }
@@ -108,38 +155,44 @@ impl Draft {
             | Event::ChildStarted(_)
             | Event::RunClosing(_)
             | Event::Checkpoint(_)
+            | Event::UndoCarried(_)
             | Event::StaleOutcomeDiscarded(_)
             | Event::RunReopened(_)
             | Event::PatchMarker(_)
+            | Event::MessagePushed(_)
             | Event::RunForked(_)
+            | Event::RunSucceeds(_)
             | Event::RunRecovered(_) => Effect::Nothing,
         };
         let (tag, fields) = event.encode_fields();
         Self {
-            tag,
-            fields,
+            frame: frame(tag, |out| out.extend_from_slice(&fields)),
             effect,
             durability: None,
+            companion: None,
+            messages: None,
         }
     }
 
     /// Drafts the record of a step's outcome.
     pub(crate) fn step_completed(step: &StepCompletedParts<'_>) -> Self {
         Self {
-            tag: STEP_COMPLETED,
-            fields: codec::encode(step),
+            frame: frame(STEP_COMPLETED, |out| step.encode_into(out)),
             effect: Effect::Delivers(step.step),
             durability: None,
+            companion: None,
+            messages: None,
         }
     }
 
     /// Drafts the record that a step is about to run.
     pub(crate) fn step_intent(intent: &StepIntentParts<'_>) -> Self {
         Self {
-            tag: STEP_INTENT,
-            fields: codec::encode(intent),
+            frame: frame(STEP_INTENT, |out| codec::encode_into(intent, out)),
             effect: Effect::Announces(intent.step),
             durability: None,
+            companion: None,
+            messages: None,
         }
     }
 
@@ -147,6 +200,27 @@ impl Draft {
     pub(crate) fn durable(mut self, durability: Option<Durability>) -> Self {
         self.durability = durability;
         self
+    }
+
+    /// Has something written in the same append.
+    pub(crate) fn with(mut self, companion: Option<Box<dyn Companion>>) -> Self {
+        self.companion = companion;
+        self
+    }
+
+    /// Takes what is written in the same append.
+    pub(crate) fn take_companion(&mut self) -> Option<Box<dyn Companion>> {
+        self.companion.take()
+    }
+
+    /// Has messages written with the record.
+    pub(crate) fn with_messages(mut self, messages: Vec<Pushed>) -> Self {
+        self.messages = (!messages.is_empty()).then(|| messages.into());
+        self
+    }
+
+    pub(crate) fn take_messages(&mut self) -> Option<Box<[Pushed]>> {
+        self.messages.take()
     }
 
     pub(crate) fn durability(&self) -> Option<Durability> {
@@ -165,7 +239,9 @@ impl Draft {
 
     /// About how many bytes the record takes.
     pub(crate) fn size(&self) -> usize {
-        self.fields.len()
+        let messages = self.messages.iter().flatten().map(Pushed::bytes);
+        let companion = self.companion.as_ref().map_or(0, |with| with.size());
+        self.frame.len() - HEAD_LEN + companion + messages.sum::<usize>()
     }
 
     /// Says whether the record may be written before what is handed in with it: one that came by letter is
@@ -179,16 +255,66 @@ impl Draft {
         self.effect
     }
 
-    /// Gives the record its time and its place.
-    pub(crate) fn seal(&self, time: Timestamp, chain: &mut Chain) -> Bytes {
-        chain.seal(
-            |body| {
-                body.push(self.tag);
-                codec::encode_into(&time, body);
-                body.extend_from_slice(&self.fields);
-            },
-            self.fields.len(),
-        )
+    /// Gives the record its time and its place. Once: the bytes are the frame's then.
+    pub(crate) fn seal(&mut self, time: Timestamp, chain: &mut Chain) -> Bytes {
+        let mut frame = std::mem::take(&mut self.frame);
+        match codec::long_number(time.as_micros()) {
+            Some(encoded) => frame[2..HEAD_LEN].copy_from_slice(&encoded),
+            None => drop(frame.splice(2..HEAD_LEN, codec::encode(&time))), // a clock that begins in 1970
+        }
+        chain.seal_in_place(frame)
+    }
+}
+
+/// Encodes a record as a frame with room for its time, and as much more as its link takes.
+fn frame(tag: u8, encode: impl FnOnce(&mut Vec<u8>)) -> Vec<u8> {
+    thread_local! {
+        /// Room for one record: how long it is, is known when it is encoded.
+        static ROOM: Cell<Vec<u8>> = const { Cell::new(Vec::new()) };
+    }
+    let mut room = ROOM.take();
+    room.clear();
+    room.extend_from_slice(&[FORMAT_VERSION, tag]);
+    room.extend_from_slice(&[0; TIME_LEN]);
+    encode(&mut room);
+    // Exactly: bytes with room left over would be given a count of their own.
+    let mut frame = Vec::with_capacity(room.len() + LINK_LEN);
+    frame.extend_from_slice(&room);
+    if room.capacity() <= KEPT_ROOM {
+        ROOM.set(room);
+    }
+    frame
+}
+
+impl StepCompletedParts<'_> {
+    /// Encodes the fields as a record of them would be.
+    fn encode_into(&self, out: &mut Vec<u8>) {
+        let mut fields = Fields(out);
+        fields.array(self.step.as_bytes());
+        fields.bytes(self.name.as_bytes());
+        fields.bytes(self.scope.as_bytes());
+        self.source.with_text(|text| fields.bytes(text.as_bytes()));
+        fields.array(self.input_digest.strict.as_bytes());
+        fields.option(self.input_digest.unordered.is_some());
+        if let Some(unordered) = &self.input_digest.unordered {
+            fields.array(unordered.as_bytes());
+        }
+        fields.option(self.input.is_some());
+        if let Some(input) = self.input {
+            fields.bytes(input);
+        }
+        fields.number(u64::from(self.attempts));
+        fields.number(self.called_at.as_micros());
+        fields.number(self.attempt_began_at.as_micros());
+        let payload = match self.outcome {
+            Outcome::Ok(payload) => (0, payload),
+            Outcome::Err(payload) => (1, payload),
+            Outcome::Broken(payload) => (2, payload),
+            Outcome::AlreadyDone(payload) => (4, payload),
+            Outcome::Interrupted(_) => return codec::encode_into(self.outcome, out),
+        };
+        fields.number(payload.0);
+        fields.bytes(payload.1);
     }
 }
 
@@ -196,11 +322,12 @@ impl Draft {
 mod tests {
     use super::*;
     use crate::digest::digest;
+    use crate::error::Interrupted;
     use crate::ids::RunId;
+    use crate::journal::record::RecordError;
     use crate::journal::{Reader, StepCompleted, StepIntent};
 
-    #[test]
-    fn a_step_drafted_from_parts_reads_as_the_record() {
+    fn steps() -> Vec<StepCompleted> {
         let site = Location::caller();
         let step = StepCompleted {
             step: StepId::from_bytes([5; 16]),
@@ -214,28 +341,104 @@ mod tests {
             attempt_began_at: Timestamp::from_micros(1_700_000_000_000_300),
             outcome: Outcome::Err(Bytes::from_static(b"no")),
         };
-        let parts = StepCompletedParts {
-            step: step.step,
-            name: &step.name,
-            scope: &step.scope,
-            source: Source(site),
-            input_digest: step.input_digest,
-            input: step.input.as_ref(),
-            attempts: step.attempts,
-            called_at: step.called_at,
-            attempt_began_at: step.attempt_began_at,
-            outcome: &step.outcome,
+        let mut plain = step.clone();
+        plain.scope = "".into();
+        plain.input_digest = digest(&1).expect("a digest");
+        plain.input = None;
+        plain.called_at = Timestamp::from_micros(7);
+        plain.outcome = Outcome::Ok(Bytes::new());
+        let mut long = step.clone();
+        long.name = "n".repeat(251).into();
+        long.attempts = u32::MAX;
+        long.input = Some(vec![1; 40_000].into());
+        long.outcome = Outcome::Broken(vec![2; 70_000].into());
+        let mut interrupted = step.clone();
+        let since = Timestamp::from_micros(1_700_000_000_000_000);
+        interrupted.outcome = Outcome::Interrupted(Interrupted::since(2, since));
+        vec![step, plain, long, interrupted]
+    }
+
+    #[test]
+    fn a_step_drafted_from_parts_reads_as_the_record() {
+        let site = Location::caller();
+        // A time of our days, and one that takes fewer bytes.
+        for micros in [1_700_000_000_000_900, 900] {
+            let time = Timestamp::from_micros(micros);
+            for mut step in steps() {
+                step.source = format!("{}:{}", site.file(), site.line()).into();
+                let parts = StepCompletedParts {
+                    step: step.step,
+                    name: &step.name,
+                    scope: &step.scope,
+                    source: Source(site),
+                    input_digest: step.input_digest,
+                    input: step.input.as_ref(),
+                    attempts: step.attempts,
+                    called_at: step.called_at,
+                    attempt_began_at: step.attempt_began_at,
+                    outcome: &step.outcome,
+                };
+                let run = RunId::from_bytes([1; 16]);
+                let drafted = Draft::step_completed(&parts).seal(time, &mut Chain::new(run, None));
+                let event = Event::StepCompleted(step);
+                let whole = Draft::of(&event).seal(time, &mut Chain::new(run, None));
+                assert_eq!(drafted, whole);
+                let frames = [drafted];
+                let read = Reader::new(run, None, &frames).next();
+                let record = read.expect("a record").expect("it reads");
+                assert_eq!((record.time, record.event), (time, event));
+                reads_as_bincode_says(&frames[0][2..frames[0].len() - LINK_LEN]);
+            }
+        }
+    }
+
+    /// Whatever the bytes are, reading them quickly gives what bincode gives, or the same complaint.
+    fn reads_as_bincode_says(fields: &[u8]) {
+        let check = |fields: &[u8]| {
+            let body = [&[STEP_COMPLETED], fields].concat();
+            let expected = codec::decode::<(Timestamp, StepCompleted)>(fields);
+            let expected = expected.map(|(time, step)| (time, Event::StepCompleted(step)));
+            let found = Event::decode(&body).map_err(|error| match error {
+                RecordError::Malformed { message, .. } => message,
+                other => other.to_string(),
+            });
+            assert_eq!(found, expected);
         };
-        let run = RunId::from_bytes([1; 16]);
-        let time = Timestamp::from_micros(1_700_000_000_000_900);
-        let drafted = Draft::step_completed(&parts).seal(time, &mut Chain::new(run, None));
-        let event = Event::StepCompleted(step);
-        let whole = Draft::of(&event).seal(time, &mut Chain::new(run, None));
-        assert_eq!(drafted, whole);
-        let frames = [drafted];
-        let read = Reader::new(run, None, &frames).next();
-        let record = read.expect("a record").expect("it reads");
-        assert_eq!((record.time, record.event), (time, event));
+        check(fields);
+        check(&[fields, &[0]].concat());
+        for at in (0..fields.len()).take(300) {
+            check(&fields[..at]);
+            for value in [0, 1, 2, 3, 4, 250, 251, 252, 253, 254, 255] {
+                let mut damaged = fields.to_vec();
+                damaged[at] = value;
+                check(&damaged);
+            }
+        }
+    }
+
+    #[test]
+    fn every_place_has_its_own_text() {
+        let text = |place| Source(place).with_text(str::to_owned);
+        let here = place_of_the_caller();
+        let there = place_of_the_caller();
+        for place in [here, here, there, here, there, there] {
+            assert_eq!(text(place), format!("{}:{}", place.file(), place.line()));
+        }
+        assert_ne!(text(here), text(there));
+    }
+
+    #[track_caller]
+    fn place_of_the_caller() -> &'static Location<'static> {
+        Location::caller()
+    }
+
+    #[test]
+    fn lines_are_written_as_numbers() {
+        for number in [0, 1, 9, 10, 99, 100, 12_345, u32::MAX] {
+            let mut text = String::new();
+            push_number(&mut text, number);
+            assert_eq!(text, number.to_string());
+        }
     }
 
     #[test]
@@ -261,7 +464,7 @@ mod tests {
         };
         let run = RunId::from_bytes([1; 16]);
         let time = Timestamp::from_micros(1_700_000_000_000_900);
-        let (drafted, event) = (
+        let (mut drafted, event) = (
             Draft::step_intent(&parts),
             Event::StepIntent(intent.clone()),
         );

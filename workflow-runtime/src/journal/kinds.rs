@@ -59,7 +59,7 @@ pub struct StepCompleted {
     pub(crate) input_digest: InputDigest,
     /// The input as a payload, where it is small enough to be kept.
     pub input: Option<Bytes>,
-    /// How many attempts it took, this one included.
+    /// How many attempts it took, this one included; 0 if its idempotency key gave the outcome without one.
     pub attempts: u32,
     /// When the workflow made the call.
     pub called_at: Timestamp,
@@ -81,6 +81,23 @@ pub enum Outcome {
     Broken(Bytes),
     /// It may have begun and may have had its effect; nobody knows, and it is not run again.
     Interrupted(Interrupted),
+    /// It found its work done already, by an attempt of which nobody heard, and returned a value: the payload.
+    AlreadyDone(Bytes),
+}
+
+impl Outcome {
+    /// Returns the value as a payload, if it succeeded.
+    pub fn value(&self) -> Option<&Bytes> {
+        match self {
+            Self::Ok(payload) | Self::AlreadyDone(payload) => Some(payload),
+            Self::Err(_) | Self::Broken(_) | Self::Interrupted(_) => None,
+        }
+    }
+
+    /// Says whether it succeeded.
+    pub fn is_success(&self) -> bool {
+        self.value().is_some()
+    }
 }
 
 /// An attempt failed and another one will follow.
@@ -279,12 +296,41 @@ pub struct CarriedChild {
     pub detached: bool,
 }
 
+/// What the passes before a checkpoint have done and the run has to undo if it does not complete. It stands
+/// directly before the checkpoint; elsewhere it means nothing.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct UndoCarried {
+    /// The record that the pass began with: the checkpoint before, or 0.
+    pub since: u64,
+    /// What that pass did, in the order of completion; steps without an outcome come last.
+    pub steps: Vec<CarriedUndo>,
+    /// How many steps are to be undone with these, of all passes.
+    pub owed: u64,
+    /// The record of this kind that has the steps before these.
+    pub before: Option<u64>,
+}
+
+/// A step of an earlier pass that is undone if the run does not complete.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CarriedUndo {
+    /// The step.
+    pub step: StepId,
+    /// Its name.
+    pub name: Box<str>,
+    /// The module that defined it.
+    pub module: Box<str>,
+    /// What it was given, as a payload.
+    pub input: Bytes,
+    /// What it gave, as a payload, if it succeeded.
+    pub output: Option<Bytes>,
+}
+
 /// The run does not complete, and what was done is undone from here on.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Closing {
     /// How the run ends when that is done.
     pub cause: End,
-    /// What is undone, in this order.
+    /// What is undone, in this order; then what earlier passes carried over.
     pub undo: Vec<UndoStep>,
 }
 
@@ -295,10 +341,20 @@ pub struct UndoStep {
     pub step: StepId,
     /// Its name.
     pub name: Box<str>,
-    /// What it was given, as a payload; not for a kept call.
+    /// What it was given, as a payload; not for a kept call, and not where all inputs together would be too
+    /// large for one record.
     pub input: Option<Bytes>,
     /// Whether it had succeeded.
     pub completed: bool,
+}
+
+/// The workflow's own code pushed a message into an outbox, which got it in the same write.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MessagePushed {
+    /// The place in the workflow that pushed it, as the id of a call.
+    pub call: StepId,
+    /// The outbox.
+    pub outbox: Box<str>,
 }
 
 /// The workflow ended itself with a reason.
@@ -319,6 +375,34 @@ pub struct RunCancelled {
     pub terminated: bool,
 }
 
+/// The workflow went on as a new run, which was created in the same write.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RunContinued {
+    /// The first run of the line.
+    pub first: RunId,
+    /// The new run.
+    pub next: RunId,
+    /// How many runs of the line came before the new one.
+    pub ordinal: u64,
+}
+
+/// The run goes on where another one of its line left off: the second record of its journal.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RunSucceeds {
+    /// The first run of the line.
+    pub first: RunId,
+    /// How many runs of the line came before this one. Part of its id.
+    pub ordinal: u64,
+    /// The run that it continues.
+    pub previous: RunId,
+    /// Signals that were received and not taken, by name.
+    pub signals: Vec<(Box<str>, Vec<Bytes>)>,
+    /// Children that have not ended.
+    pub children: Vec<CarriedChild>,
+    /// Tokens that the run holds.
+    pub tokens: Vec<Box<str>>,
+}
+
 /// How a run ended.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum End {
@@ -330,6 +414,8 @@ pub enum End {
     Aborted(RunAborted),
     /// It was cancelled or terminated.
     Cancelled(RunCancelled),
+    /// It went on as a new run. Nobody is told of this end: the line has not ended.
+    Continued(RunContinued),
 }
 
 impl End {
@@ -340,6 +426,7 @@ impl End {
             Self::Failed(failure) => Event::RunFailed(RunFailed { failure }),
             Self::Aborted(aborted) => Event::RunAborted(aborted),
             Self::Cancelled(cancelled) => Event::RunCancelled(cancelled),
+            Self::Continued(continued) => Event::RunContinued(continued),
         }
     }
 
@@ -350,6 +437,7 @@ impl End {
             Event::RunFailed(failed) => Some(Self::Failed(failed.failure)),
             Event::RunAborted(aborted) => Some(Self::Aborted(aborted)),
             Event::RunCancelled(cancelled) => Some(Self::Cancelled(cancelled)),
+            Event::RunContinued(continued) => Some(Self::Continued(continued)),
             _ => None,
         }
     }

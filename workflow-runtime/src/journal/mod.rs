@@ -16,12 +16,13 @@ use crate::ids::RunId;
 use crate::store::{RunHeader, RunState};
 
 pub(crate) use chain::{AuditKey, Chain};
-pub(crate) use draft::{Draft, Effect, Source, StepCompletedParts, StepIntentParts};
+pub(crate) use draft::{Companion, Draft, Effect, Source, StepCompletedParts, StepIntentParts};
 pub use kinds::{
-    AttemptFailed, CancelRequested, CarriedChild, Checkpoint, ChildFinished, ChildStarted, Closing,
-    End, Outcome, Parent, PatchMarker, RunAborted, RunCancelled, RunCompleted, RunFailed,
-    RunForked, RunRecovered, RunReopened, RunStarted, SignalReceived, StaleOutcomeDiscarded,
-    StepCompleted, StepIntent, TimerFired, TimerSet, UndoStep,
+    AttemptFailed, CancelRequested, CarriedChild, CarriedUndo, Checkpoint, ChildFinished,
+    ChildStarted, Closing, End, MessagePushed, Outcome, Parent, PatchMarker, RunAborted,
+    RunCancelled, RunCompleted, RunContinued, RunFailed, RunForked, RunRecovered, RunReopened,
+    RunStarted, RunSucceeds, SignalReceived, StaleOutcomeDiscarded, StepCompleted, StepIntent,
+    TimerFired, TimerSet, UndoCarried, UndoStep,
 };
 pub use record::{Event, Record};
 
@@ -116,6 +117,16 @@ impl<'a> Reader<'a> {
     pub(crate) fn leaving_out(mut self, until: u64) -> Self {
         self.left_out = Some(until).filter(|until| *until > 1);
         self
+    }
+
+    /// Reads frames of which the first one has this sequence number and is not looked at: its link is taken as
+    /// it is.
+    pub(crate) fn behind(run: RunId, key: Option<AuditKey>, seq: u64, frames: &'a [Bytes]) -> Self {
+        let mut reader = Self::new(run, key, frames);
+        if let Some(first) = reader.frames.next() {
+            reader.chain.skip_to(seq, first);
+        }
+        reader
     }
 
     /// The chain as far as it was read, ready for the next record.

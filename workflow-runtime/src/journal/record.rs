@@ -8,13 +8,15 @@
 use bytes::Bytes;
 
 use super::kinds::{
-    AttemptFailed, CancelRequested, Checkpoint, ChildFinished, ChildStarted, Closing, PatchMarker,
-    RunAborted, RunCancelled, RunCompleted, RunFailed, RunForked, RunRecovered, RunReopened,
-    RunStarted, SignalReceived, StaleOutcomeDiscarded, StepCompleted, StepIntent, TimerFired,
-    TimerSet,
+    AttemptFailed, CancelRequested, Checkpoint, ChildFinished, ChildStarted, Closing,
+    MessagePushed, Outcome, PatchMarker, RunAborted, RunCancelled, RunCompleted, RunContinued,
+    RunFailed, RunForked, RunRecovered, RunReopened, RunStarted, RunSucceeds, SignalReceived,
+    StaleOutcomeDiscarded, StepCompleted, StepIntent, TimerFired, TimerSet, UndoCarried,
 };
 use crate::clock::Timestamp;
-use crate::codec;
+use crate::codec::{self, FieldsReader};
+use crate::digest::{Digest, InputDigest};
+use crate::ids::StepId;
 
 /// The numbers of the record kinds. What a later release will write is reserved here, so
 /// that no number is ever used twice.
@@ -36,13 +38,17 @@ mod tag {
     pub(super) const RUN_CLOSING: u8 = 13;
     pub(super) const CHECKPOINT: u8 = 15;
     pub(super) const STALE_OUTCOME_DISCARDED: u8 = 17;
+    pub(super) const UNDO_CARRIED: u8 = 19;
     pub(super) const RUN_COMPLETED: u8 = 20;
     pub(super) const RUN_FAILED: u8 = 21;
     pub(super) const RUN_ABORTED: u8 = 22;
     pub(super) const RUN_CANCELLED: u8 = 23;
+    pub(super) const RUN_CONTINUED: u8 = 24;
+    pub(super) const RUN_SUCCEEDS: u8 = 25;
+    pub(super) const MESSAGE_PUSHED: u8 = 26;
 
     /// Named here, written by later releases.
-    pub(super) const RESERVED: [(u8, &str); 2] = [(14, "step abandoned"), (24, "run continued")];
+    pub(super) const RESERVED: [(u8, &str); 1] = [(14, "step abandoned")];
 }
 
 /// The tag of a step's outcome, which is drafted from its parts (see `draft`).
@@ -92,6 +98,8 @@ pub enum Event {
     RunClosing(Closing),
     /// The workflow begins anew with a state; nothing before it is replayed.
     Checkpoint(Checkpoint),
+    /// What the passes before a checkpoint leave to be undone.
+    UndoCarried(UndoCarried),
     /// A recorded outcome was too old when a resumed run reached it.
     StaleOutcomeDiscarded(StaleOutcomeDiscarded),
     /// A failed run was taken up again.
@@ -100,6 +108,10 @@ pub enum Event {
     PatchMarker(PatchMarker),
     /// All before this was copied from another run.
     RunForked(RunForked),
+    /// The run goes on where another one left off.
+    RunSucceeds(RunSucceeds),
+    /// The workflow's own code pushed a message into an outbox.
+    MessagePushed(MessagePushed),
     /// The workflow returned a value.
     RunCompleted(RunCompleted),
     /// The workflow failed.
@@ -108,6 +120,8 @@ pub enum Event {
     RunAborted(RunAborted),
     /// The run was cancelled or terminated.
     RunCancelled(RunCancelled),
+    /// The workflow went on as a new run.
+    RunContinued(RunContinued),
 }
 
 /// Says why bytes are not a record.
@@ -130,6 +144,7 @@ impl Event {
                 | Self::RunFailed(_)
                 | Self::RunAborted(_)
                 | Self::RunCancelled(_)
+                | Self::RunContinued(_)
         )
     }
 
@@ -152,13 +167,17 @@ impl Event {
             }
             Self::RunClosing(fields) => (tag::RUN_CLOSING, codec::encode(fields)),
             Self::Checkpoint(fields) => (tag::CHECKPOINT, codec::encode(fields)),
+            Self::UndoCarried(fields) => (tag::UNDO_CARRIED, codec::encode(fields)),
             Self::RunReopened(fields) => (tag::RUN_REOPENED, codec::encode(fields)),
             Self::PatchMarker(fields) => (tag::PATCH_MARKER, codec::encode(fields)),
             Self::RunForked(fields) => (tag::RUN_FORKED, codec::encode(fields)),
+            Self::MessagePushed(fields) => (tag::MESSAGE_PUSHED, codec::encode(fields)),
             Self::RunCompleted(fields) => (tag::RUN_COMPLETED, codec::encode(fields)),
             Self::RunFailed(fields) => (tag::RUN_FAILED, codec::encode(fields)),
             Self::RunAborted(fields) => (tag::RUN_ABORTED, codec::encode(fields)),
             Self::RunCancelled(fields) => (tag::RUN_CANCELLED, codec::encode(fields)),
+            Self::RunContinued(fields) => (tag::RUN_CONTINUED, codec::encode(fields)),
+            Self::RunSucceeds(fields) => (tag::RUN_SUCCEEDS, codec::encode(fields)),
         }
     }
 
@@ -188,7 +207,10 @@ impl Event {
         let (&tag, fields) = body.split_first().ok_or(RecordError::Empty)?;
         match tag {
             tag::RUN_STARTED => read("run started", fields, Self::RunStarted),
-            tag::STEP_COMPLETED => read("step completed", fields, Self::StepCompleted),
+            tag::STEP_COMPLETED => match step_completed(fields) {
+                Some((time, step)) => Ok((time, Self::StepCompleted(step))),
+                None => read("step completed", fields, Self::StepCompleted),
+            },
             tag::ATTEMPT_FAILED => read("attempt failed", fields, Self::AttemptFailed),
             tag::STEP_INTENT => read("step intent", fields, Self::StepIntent),
             tag::TIMER_SET => read("timer set", fields, Self::TimerSet),
@@ -204,17 +226,56 @@ impl Event {
                 Self::StaleOutcomeDiscarded,
             ),
             tag::CHECKPOINT => read("checkpoint", fields, Self::Checkpoint),
+            tag::UNDO_CARRIED => read("undo carried", fields, Self::UndoCarried),
             tag::RUN_CLOSING => read("run closing", fields, Self::RunClosing),
             tag::RUN_REOPENED => read("run reopened", fields, Self::RunReopened),
             tag::PATCH_MARKER => read("patch marker", fields, Self::PatchMarker),
             tag::RUN_FORKED => read("run forked", fields, Self::RunForked),
+            tag::MESSAGE_PUSHED => read("message pushed", fields, Self::MessagePushed),
             tag::RUN_COMPLETED => read("run completed", fields, Self::RunCompleted),
             tag::RUN_FAILED => read("run failed", fields, Self::RunFailed),
             tag::RUN_ABORTED => read("run aborted", fields, Self::RunAborted),
             tag::RUN_CANCELLED => read("run cancelled", fields, Self::RunCancelled),
+            tag::RUN_CONTINUED => read("run continued", fields, Self::RunContinued),
+            tag::RUN_SUCCEEDS => read("run succeeds", fields, Self::RunSucceeds),
             tag => Err(newer(tag)),
         }
     }
+}
+
+/// Reads the record that journals consist of, and only in the form that is written: all else is left to
+/// bincode, and so is the word on what is wrong.
+fn step_completed(fields: &[u8]) -> Option<(Timestamp, StepCompleted)> {
+    let mut fields = FieldsReader(fields);
+    let time = Timestamp::from_micros(fields.number()?);
+    let payload = |bytes: &[u8]| Bytes::copy_from_slice(bytes);
+    let step = StepCompleted {
+        step: StepId::from_bytes(fields.array()?),
+        name: fields.text()?,
+        scope: fields.text()?,
+        source: fields.text()?,
+        input_digest: InputDigest {
+            strict: Digest::from_bytes(fields.array()?),
+            unordered: match fields.option()? {
+                true => Some(Digest::from_bytes(fields.array()?)),
+                false => None,
+            },
+        },
+        input: match fields.option()? {
+            true => Some(payload(fields.bytes()?)),
+            false => None,
+        },
+        attempts: u32::try_from(fields.number()?).ok()?,
+        called_at: Timestamp::from_micros(fields.number()?),
+        attempt_began_at: Timestamp::from_micros(fields.number()?),
+        outcome: match fields.number()? {
+            0 => Outcome::Ok(payload(fields.bytes()?)),
+            1 => Outcome::Err(payload(fields.bytes()?)),
+            2 => Outcome::Broken(payload(fields.bytes()?)),
+            _ => return None,
+        },
+    };
+    fields.whole((time, step))
 }
 
 fn newer(tag: u8) -> RecordError {
@@ -248,7 +309,8 @@ fn read<T: serde::de::DeserializeOwned>(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::ids::StepId;
+    use crate::ids::RunId;
+    use crate::journal::CarriedChild;
 
     #[test]
     fn a_record_of_a_newer_release_is_named_not_misread() {
@@ -257,6 +319,45 @@ mod tests {
         let error = Event::decode(&[200]).expect_err("unknown");
         assert!(error.to_string().contains("200"), "{error}");
         assert_eq!(Event::decode(&[]), Err(RecordError::Empty));
+    }
+
+    #[test]
+    fn the_fields_of_a_run_that_succeeds_another_are_frozen() {
+        let event = Event::RunSucceeds(RunSucceeds {
+            first: RunId::from_bytes([1; 16]),
+            ordinal: 300,
+            previous: RunId::from_bytes([2; 16]),
+            signals: vec![("go".into(), vec![Bytes::from_static(b"\x01\x02")])],
+            children: vec![CarriedChild {
+                call: StepId::from_bytes([3; 16]),
+                child: RunId::from_bytes([4; 16]),
+                detached: true,
+            }],
+            tokens: vec!["t".into()],
+        });
+        let (tag, fields) = event.encode_fields();
+        let hex: String = fields.iter().map(|byte| format!("{byte:02x}")).collect();
+        let id = |byte: &str| byte.repeat(16);
+        let wanted = [
+            &id("01"),
+            "fb2c01",
+            &id("02"),
+            "0102676f01020102",
+            "01",
+            &id("03"),
+            &id("04"),
+            "01",
+            "010174",
+        ];
+        assert_eq!((tag, hex), (25, wanted.concat()));
+        let event = Event::RunContinued(RunContinued {
+            first: RunId::from_bytes([1; 16]),
+            next: RunId::from_bytes([2; 16]),
+            ordinal: 3,
+        });
+        let (tag, fields) = event.encode_fields();
+        let hex: String = fields.iter().map(|byte| format!("{byte:02x}")).collect();
+        assert_eq!((tag, hex), (24, format!("{}{}03", id("01"), id("02"))));
     }
 
     #[test]

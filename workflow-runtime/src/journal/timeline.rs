@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use super::{End, Event, Journal, Outcome, Record};
 use crate::clock::Timestamp;
+use crate::ids::MessageId;
 use crate::store::RunState;
 
 impl fmt::Display for Journal {
@@ -55,19 +56,22 @@ impl fmt::Display for Event {
         match self {
             Self::RunStarted(_) => write!(f, "▶ started"),
             Self::StepCompleted(step) => {
-                let mark = match step.outcome {
-                    Outcome::Ok(_) => '✓',
-                    Outcome::Err(_) | Outcome::Broken(_) | Outcome::Interrupted(_) => '✗',
+                let mark = match step.outcome.is_success() {
+                    true => '✓',
+                    false => '✗',
                 };
                 write!(f, "{mark} {:<16} {}", step.name, step.step)?;
-                if step.attempts > 1 {
-                    write!(f, "  attempt {}", step.attempts)?;
+                match step.attempts {
+                    0 => write!(f, "  answered by its key")?,
+                    1 => {}
+                    attempts => write!(f, "  attempt {attempts}")?,
                 }
                 if !step.scope.is_empty() {
                     write!(f, "  in {}", step.scope)?;
                 }
                 match step.outcome {
                     Outcome::Ok(_) => Ok(()),
+                    Outcome::AlreadyDone(_) => write!(f, "  had been done already"),
                     Outcome::Err(_) => write!(f, "  returned an error"),
                     Outcome::Broken(_) => write!(f, "  gave no value"),
                     Outcome::Interrupted(interrupted) => {
@@ -100,6 +104,7 @@ impl fmt::Display for Event {
                     End::Failed(_) => "failed",
                     End::Aborted(_) => "aborted",
                     End::Cancelled(_) => "was cancelled",
+                    End::Continued(_) => "went on",
                 };
                 write!(f, "⑃ {:<16} {} {how}", "child", child.child)
             }
@@ -122,6 +127,10 @@ impl fmt::Display for Event {
                 stale.name, stale.step, stale.discarded
             ),
             Self::Checkpoint(checkpoint) => write!(f, "⟳ checkpoint {}", checkpoint.pass),
+            Self::UndoCarried(carried) => {
+                let owed = Count(carried.owed, "step");
+                write!(f, "⇥ {owed} to undo if it does not complete")
+            }
             Self::RunClosing(closing) => {
                 write!(f, "⇤ undoing {}", Count(closing.undo.len() as u64, "step"))
             }
@@ -132,6 +141,15 @@ impl fmt::Display for Event {
             }
             Self::PatchMarker(patch) => write!(f, "◆ {:<16} {:?}", "took patch", patch.name),
             Self::RunForked(fork) => write!(f, "⑂ {:<16} {}", "forked from", fork.origin),
+            Self::RunSucceeds(line) => write!(
+                f,
+                "↪ {:<16} {}  number {} of the line of {}",
+                "continues", line.previous, line.ordinal, line.first
+            ),
+            Self::MessagePushed(pushed) => {
+                let id = MessageId::derive(pushed.call, &pushed.outbox, 0);
+                write!(f, "✎ {:<16} {id} pushed", pushed.outbox)
+            }
             Self::RunCompleted(_) => write!(f, "■ completed"),
             Self::RunFailed(_) => write!(f, "■ failed"),
             Self::RunAborted(aborted) => write!(f, "■ aborted: {}", aborted.reason),
@@ -139,6 +157,7 @@ impl fmt::Display for Event {
                 write!(f, "■ terminated: {}", cancelled.reason)
             }
             Self::RunCancelled(cancelled) => write!(f, "■ cancelled: {}", cancelled.reason),
+            Self::RunContinued(continued) => write!(f, "■ continued as {}", continued.next),
         }
     }
 }

@@ -267,6 +267,7 @@ fn describe_call(call: &WaitingCall) -> String {
         CallKind::Step => format!("step `{}`", call.name),
         CallKind::Timer => "a timer".into(),
         CallKind::Child => format!("the child workflow `{}`", call.name),
+        CallKind::Message => format!("a message to `{}`", call.name),
     };
     format!(
         "{what} ({}), called at {}:{}",

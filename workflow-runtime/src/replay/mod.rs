@@ -8,6 +8,7 @@
 mod fresh;
 mod mismatch;
 mod past;
+mod unmade;
 
 use std::collections::VecDeque;
 use std::panic::Location;
@@ -18,7 +19,7 @@ use crate::id_map::{IdMap, IdSet};
 use crate::ids::{CallKind, RunId, StepId};
 use crate::journal::{
     CancelRequested, Checkpoint, ChildFinished, ChildStarted, Closing, End, Event, Record,
-    RunStarted, SignalReceived, StepCompleted, StepIntent,
+    RunStarted, RunSucceeds, SignalReceived, StepCompleted, StepIntent, UndoCarried,
 };
 
 pub use fresh::{FreshFor, OnStale};
@@ -37,8 +38,51 @@ pub(crate) struct History {
     pub(crate) past: Past,
     /// Where the workflow began anew, if it did: nothing before that is in here.
     pub(crate) checkpoint: Option<Box<(Checkpoint, u64)>>,
+    /// What it was left by the run that it continues, if it continues one and no checkpoint came since.
+    pub(crate) succeeds: Option<Box<RunSucceeds>>,
+    /// What the passes before it did and may have to be undone.
+    pub(crate) owed: Option<Owed>,
+    /// What the record before this one says of that: it counts if this one is a checkpoint.
+    announced: Option<Owed>,
+    /// If the run was tried again since: children whose failure no longer counts.
+    voided_children: Option<Box<IdSet<StepId>>>,
     pub(crate) last_time: Timestamp,
     pub(crate) end: Option<End>,
+}
+
+/// What a run that was tried again has not heard of.
+pub(crate) struct WasReopened {
+    /// Children that were started, in the order of their ids.
+    pub(crate) unfinished: Vec<Unfinished>,
+}
+
+/// A child whose end is not in its parent's journal, or no longer counts.
+pub(crate) struct Unfinished {
+    pub(crate) call: StepId,
+    pub(crate) child: RunId,
+    /// It failed, and that no longer counts.
+    pub(crate) voided: bool,
+}
+
+/// What earlier passes of a run did and is to be undone if it does not complete.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Owed {
+    /// The newest record that has such steps.
+    pub(crate) newest: u64,
+    /// How many there are in all.
+    pub(crate) steps: u64,
+}
+
+impl Owed {
+    /// What a record of that sequence number says.
+    fn of(carried: &UndoCarried, seq: u64) -> Option<Self> {
+        let newest = match carried.steps.is_empty() {
+            true => carried.before?,
+            false => seq,
+        };
+        let steps = carried.owed;
+        Some(Self { newest, steps })
+    }
 }
 
 /// One recorded outcome, to be delivered again.
@@ -141,6 +185,10 @@ impl History {
             intents: IdMap::default(),
             past: Past::default(),
             checkpoint: None,
+            succeeds: None,
+            owed: None,
+            announced: None,
+            voided_children: None,
             last_time: time,
             end: None,
         };
@@ -153,6 +201,7 @@ impl History {
     fn add(&mut self, record: Record) {
         let Record { seq, time, event } = record;
         self.last_time = time;
+        let announced = self.announced.take();
         let what = match event {
             Event::StepCompleted(step) => Recorded::Step(Box::new(step)),
             Event::TimerFired(fired) => Recorded::Timer(fired.timer),
@@ -213,21 +262,35 @@ impl History {
             }
             Event::Checkpoint(checkpoint) => {
                 self.begin_anew(checkpoint, seq);
+                self.owed = announced;
+                return;
+            }
+            Event::UndoCarried(carried) => {
+                self.announced = Owed::of(&carried, seq);
                 return;
             }
             Event::PatchMarker(patch) => {
                 self.past.add_patch(patch.name);
                 return;
             }
+            Event::MessagePushed(pushed) => {
+                self.past.add_pushed(pushed.call);
+                return;
+            }
             Event::RunForked(fork) => {
                 self.past_of(fork.origin);
+                return;
+            }
+            Event::RunSucceeds(succeeds) => {
+                self.succeeds = Some(Box::new(succeeds));
                 return;
             }
             Event::RunStarted(_) => return,
             Event::RunCompleted(_)
             | Event::RunFailed(_)
             | Event::RunAborted(_)
-            | Event::RunCancelled(_) => {
+            | Event::RunCancelled(_)
+            | Event::RunContinued(_) => {
                 self.end = End::of(event);
                 return;
             }
@@ -243,6 +306,24 @@ impl History {
 }
 
 impl History {
+    /// The children that a run has not heard of, if it was tried again: what they had to say while it had ended was
+    /// lost.
+    pub(crate) fn was_reopened(&self) -> Option<WasReopened> {
+        let voided = self.voided_children.as_ref()?;
+        let heard: IdSet<StepId> = self.deliveries.iter().filter_map(Delivery::id).collect();
+        let unheard = self.known.values().filter_map(|known| match known {
+            Known::Child(started) if !heard.contains(&started.call) => Some(Unfinished {
+                call: started.call,
+                child: started.child,
+                voided: voided.contains(&started.call),
+            }),
+            _ => None,
+        });
+        let mut unfinished: Vec<_> = unheard.collect();
+        unfinished.sort_by_key(|child| child.call); // a table has no order of its own
+        Some(WasReopened { unfinished })
+    }
+
     /// All until now was copied from another run. Attempts that failed there without an outcome are
     /// not this run's; the deadlines of its timers are.
     fn past_of(&mut self, origin: RunId) {
@@ -253,9 +334,15 @@ impl History {
             Known::Failed { .. } => false,
         });
         let shared = outcomes.into_iter().chain(self.known.keys().copied());
-        let shared = shared.collect();
+        let shared = shared.chain(self.past.pushed()).collect();
         let last = self.deliveries.back().map(|delivery| delivery.seq);
         self.past.fork(origin, shared, last);
+        if let Some(succeeds) = &mut self.succeeds {
+            // What belongs to the line stays with it: the fork neither cancels its children nor holds its tokens.
+            succeeds.tokens.clear();
+            let children = succeeds.children.iter_mut();
+            children.for_each(|child| child.detached = true);
+        }
     }
 
     /// Forgets what came before a checkpoint, but for what it carries over.
@@ -263,20 +350,29 @@ impl History {
         self.deliveries.clear();
         self.known.clear();
         self.intents.clear();
+        self.voided_children = None;
         self.past.begin_anew();
         for (name, taken) in &checkpoint.patches {
             self.past.decide_patch(name.clone(), *taken);
         }
         self.checkpoint = Some(Box::new((checkpoint, seq)));
+        self.succeeds = None;
     }
 
     /// Takes records out that no longer count. Attempts at what they were the outcomes of begin anew.
     fn void(&mut self, voided: &[u64]) {
         let past = &mut self.past;
+        let children = self.voided_children.get_or_insert_default();
         self.deliveries.retain(|delivery| {
             let counts = !voided.contains(&delivery.seq);
             if let (false, Some(call)) = (counts, delivery.id()) {
-                past.forget(call);
+                match delivery.what {
+                    Recorded::Child(_) => {
+                        past.void_outcome(call);
+                        children.insert(call);
+                    }
+                    _ => past.forget(call),
+                }
             }
             counts
         });

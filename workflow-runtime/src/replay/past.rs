@@ -5,14 +5,15 @@
 
 use std::collections::BTreeMap;
 
-use crate::id_map::{IdMap, IdSet};
+use super::unmade::Unmade;
+use crate::id_map::IdSet;
 use crate::ids::{RunId, StepId};
 
 /// What the journal knows of the way that the code took.
 #[derive(Debug, Default)]
 pub(crate) struct Past {
     /// Calls that the journal knows and that this replay has not made yet.
-    unmade: IdMap<StepId, Unmade>,
+    unmade: Unmade,
     /// Outcomes may be delivered in another order than that of the journal.
     tolerant: bool,
     /// The newest record that was delivered.
@@ -21,6 +22,8 @@ pub(crate) struct Past {
     patches: BTreeMap<Box<str>, bool>,
     /// Runs that the journal's beginning was copied from, the oldest first.
     forks: Vec<Fork>,
+    /// Places of the code that have pushed their message.
+    pushed: IdSet<StepId>,
 }
 
 /// A run that the beginning of a journal was copied from.
@@ -32,15 +35,6 @@ pub(crate) struct Fork {
     pub(crate) shared: IdSet<StepId>,
     /// The last copied outcome: until it was delivered, the code believes to be the origin.
     pub(crate) until: Option<u64>,
-}
-
-/// A call that the journal knows and that was not made yet.
-#[derive(Debug, Clone, Copy)]
-struct Unmade {
-    /// Its newest record.
-    seq: u64,
-    /// It has an outcome.
-    has_outcome: bool,
 }
 
 /// What a patch comes out as.
@@ -62,25 +56,25 @@ impl Past {
 
     /// A record says that a call was made.
     pub(super) fn add(&mut self, call: StepId, seq: u64, has_outcome: bool) {
-        let known = self
-            .unmade
-            .entry(call)
-            .or_insert(Unmade { seq, has_outcome });
-        known.seq = seq;
-        known.has_outcome |= has_outcome;
+        self.unmade.add(call, seq, has_outcome);
     }
 
     /// A call is to be made as if it had never been; in a fork, as its own.
     pub(super) fn forget(&mut self, call: StepId) {
-        self.unmade.remove(&call);
+        self.unmade.forget(call);
         for fork in &mut self.forks {
             fork.shared.remove(&call);
         }
     }
 
+    /// The outcome of a call no longer counts; that it was made does.
+    pub(super) fn void_outcome(&mut self, call: StepId) {
+        self.unmade.void(call);
+    }
+
     /// All records until now were copied from another run; of its calls only `shared` are known.
     pub(super) fn fork(&mut self, origin: RunId, shared: IdSet<StepId>, until: Option<u64>) {
-        self.unmade.retain(|call, _| shared.contains(call));
+        self.unmade.retain(&shared);
         self.forks.push(Fork {
             origin,
             shared,
@@ -90,7 +84,10 @@ impl Past {
 
     /// Says whether nothing that is asked of it depends on it: the code has come to all that is known.
     pub(crate) fn is_blank(&self) -> bool {
-        self.unmade.is_empty() && self.patches.is_empty() && self.forks.is_empty()
+        self.unmade.is_empty()
+            && self.patches.is_empty()
+            && self.forks.is_empty()
+            && self.pushed.is_empty()
     }
 
     /// Takes out the runs that the journal's beginning was copied from.
@@ -105,7 +102,8 @@ impl Past {
 
     /// The workflow begins anew: no call of an earlier pass is made again.
     pub(crate) fn begin_anew(&mut self) {
-        self.unmade = IdMap::default();
+        self.unmade = Unmade::default();
+        self.pushed = IdSet::default();
         self.forks.clear();
     }
 
@@ -125,10 +123,24 @@ impl Past {
         self.patches.insert(name, true);
     }
 
+    /// A record says that a place of the code has pushed its message.
+    pub(super) fn add_pushed(&mut self, call: StepId) {
+        self.pushed.insert(call);
+    }
+
+    /// The places that have pushed their message.
+    pub(super) fn pushed(&self) -> impl Iterator<Item = StepId> {
+        self.pushed.iter().copied()
+    }
+
+    /// The code comes to a place that pushes a message. Says whether the journal has that already.
+    pub(crate) fn push(&mut self, call: StepId) -> bool {
+        self.pushed.remove(&call)
+    }
+
     /// The code makes a call. Says whether the journal has an outcome for it.
     pub(crate) fn make(&mut self, call: StepId) -> bool {
-        let known = self.unmade.remove(&call);
-        known.is_some_and(|known| known.has_outcome)
+        self.unmade.remove(call)
     }
 
     /// A record was delivered, or passed over because nobody wants it.
@@ -140,7 +152,7 @@ impl Past {
     pub(crate) fn pass_all(&mut self) {
         self.pass(u64::MAX);
         if !self.tolerant && !self.unmade.is_empty() {
-            self.unmade = IdMap::default();
+            self.unmade = Unmade::default();
         }
     }
 
@@ -155,8 +167,8 @@ impl Past {
         if let Some(taken) = self.patches.get(name) {
             return if *taken { Patch::Taken } else { Patch::Untaken };
         }
-        let mut unmade = self.unmade.values();
-        let goes_on = unmade.any(|call| self.tolerant || Some(call.seq) > self.passed);
+        let newest = self.unmade.newest();
+        let goes_on = newest.is_some_and(|newest| self.tolerant || Some(newest) > self.passed);
         self.patches.insert(name.into(), !goes_on);
         if goes_on { Patch::Untaken } else { Patch::New }
     }

@@ -89,6 +89,12 @@ pub enum StoreError {
         /// The run.
         run: RunId,
     },
+    /// A note says something else than it must.
+    #[error("{run} cannot be taken up as it was asked: what is noted beside it has changed")]
+    Guarded {
+        /// The run.
+        run: RunId,
+    },
     /// There is no such run.
     #[error("there is no {run} in this store")]
     UnknownRun {

@@ -23,6 +23,9 @@
 //! - **Letters are kept until taken.** They are numbered from 0 per run, without gaps and in the order in
 //!   which they were acknowledged. Only the run's owner takes them, in the append that puts them into
 //!   the journal ([`Append::taken`]).
+//! - **Letters follow a line.** With the end of a run that [went on](EndKind::Continued) as a new one, the letters
+//!   that wait for it go to the newest run of its line, in their order, and so does every later letter to it: the
+//!   one that the note [`Newest`] of the line's first run names.
 //! - **Sleeping costs no memory.** A run that was [released](Store::put_to_sleep) is found by its id, by
 //!   [`Store::asleep`] and in listings, and takes letters; nothing else of it is held in memory.
 //!
@@ -30,6 +33,7 @@
 
 pub mod conformance;
 mod error;
+mod lines;
 pub mod memory;
 mod notes;
 mod runs;
@@ -45,6 +49,7 @@ use crate::clock::Timestamp;
 use crate::ids::RunId;
 
 pub use error::{StoreError, StoreResult};
+pub use lines::Newest;
 pub use notes::{Guard, NoteChange, NoteKey};
 pub use runs::{
     Durability, EndKind, Epoch, Origin, ParkReason, Parking, RunEnd, RunHeader, RunOrder,
@@ -112,7 +117,7 @@ pub trait Store: Send + Sync + 'static {
     /// Takes a failed run up again, with the frame that says so.
     ///
     /// Refused with [`StoreError::Ended`] if it ended otherwise, with [`StoreError::OutOfOrder`] if the
-    /// frame is not the next one.
+    /// frame is not the next one, with [`StoreError::Guarded`] if a note says something else than it must.
     fn revive(&self, reopening: Reopening) -> BoxFuture<'_, StoreResult<Epoch>>;
 
     /// Deletes runs that have ended: journals, headers and the notes that belong to them. Returns
@@ -163,6 +168,12 @@ pub trait Store: Send + Sync + 'static {
 
     /// Lists runs in the order that the query asks for; ties are broken by run id the same way.
     fn list(&self, query: RunQuery) -> BoxFuture<'_, StoreResult<Vec<RunHeader>>>;
+
+    /// Says whether nobody else can change what is stored while this value lives: no other process, and no
+    /// clone in this one. Then what was read once is known until it is changed through this value.
+    fn is_exclusive(&self) -> bool {
+        false
+    }
 
     /// Says whether the last owner of this store closed it. Decided when it was opened.
     fn stopped_cleanly(&self) -> bool;

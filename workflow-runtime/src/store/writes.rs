@@ -41,12 +41,14 @@ pub struct Append {
     pub first_seq: u64,
     /// The frames, in order. May be empty: then it makes durable what stands before it, and its changes.
     pub frames: Vec<Bytes>,
-    /// How the run ends with the last frame, if it does. Letters that wait for it are dropped then.
+    /// How the run ends with the last frame, if it does. Letters that wait for it are dropped then, unless it
+    /// goes on as a new run: these get them (see [`Newest`](super::Newest)).
     pub end: Option<RunEnd>,
     /// Letters below this number are in the journal now: they are taken. 0 takes none.
     pub taken: u64,
     /// What changes elsewhere in the same write. Nothing in here can refuse the append: a run whose id
-    /// is taken is left as it is, a letter to a run that has ended or is not there is dropped.
+    /// is taken is left as it is, a letter to a run that has ended or is not there is dropped. A letter to a
+    /// run that went on as a new one is one to the newest of its line.
     pub changes: Option<Box<Changes>>,
     /// How durable the acknowledgement is.
     pub durability: Durability,
@@ -115,7 +117,7 @@ pub struct Commit {
     /// What notes must say for it to be made.
     pub guards: Vec<Guard>,
     /// What changes. Here a run whose id is taken, and a letter to a run that has ended or is not
-    /// there, refuse the whole commit.
+    /// there, refuse the whole commit; of a run that went on as a new one, the newest of its line counts.
     pub changes: Changes,
 }
 
@@ -164,6 +166,10 @@ pub struct Reopening {
     pub seq: u64,
     /// The frame that says so.
     pub frame: Bytes,
+    /// What notes must say for it to be taken up.
+    pub guards: Vec<Guard>,
+    /// Notes that change in the same write.
+    pub notes: Vec<NoteChange>,
 }
 
 /// A sleeping run.

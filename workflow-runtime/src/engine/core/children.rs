@@ -9,10 +9,11 @@ use std::task::Waker;
 
 use super::outside::Outside;
 use super::{RunCore, State, Trouble};
-use crate::clock::{Timestamp, wall_clock};
+use crate::clock::Timestamp;
 use crate::engine::obstacle::Obstacle;
 use crate::engine::signal::wake_by_engine;
 use crate::engine::warnings::Warning;
+use crate::id_map::IdSet;
 use crate::ids::{CallKind, RunId, StepId};
 use crate::journal::{CancelRequested, CarriedChild, ChildStarted, Draft, End, Event};
 use crate::replay::{
@@ -56,10 +57,10 @@ pub(crate) struct NewChild {
     pub(crate) new: NewRun,
 }
 
-fn cancel_of(run: RunId, reason: &str) -> Letter {
+fn cancel_of(run: RunId, reason: &str, sent_at: Timestamp) -> Letter {
     let request = Event::CancelRequested(CancelRequested {
         reason: reason.into(),
-        sent_at: wall_clock(),
+        sent_at,
     });
     Letter {
         to: run,
@@ -76,7 +77,7 @@ impl Child {
 impl Outside {
     /// Has children cancelled that `which` picks and that are neither detached, ended, nor asked
     /// already.
-    fn cancel(&mut self, reason: &str, which: impl Fn(&Child) -> bool) {
+    fn cancel(&mut self, now: Timestamp, reason: &str, which: impl Fn(&Child) -> bool) {
         let mut asked: Vec<_> = self
             .children
             .values_mut()
@@ -85,7 +86,7 @@ impl Outside {
         asked.sort_by_key(|child| child.run); // a table has no order of its own
         for child in asked {
             child.cancel = CancelWanted::Asked;
-            self.changes.post.push(cancel_of(child.run, reason));
+            self.changes.post.push(cancel_of(child.run, reason, now));
         }
     }
 
@@ -146,7 +147,7 @@ impl Outside {
 impl State {
     /// The run goes live: creations that were held back leave with its next append, and requests to
     /// cancel children whose calls the code has dropped.
-    pub(super) fn release_children(&mut self) {
+    pub(super) fn release_children(&mut self, now: Timestamp) {
         let Some(outside) = &mut self.outside else {
             return;
         };
@@ -154,7 +155,7 @@ impl State {
             self.outbox.push(Draft::of(&started));
             outside.changes.create.push(new);
         }
-        outside.cancel(DROPPED, |child| child.cancel == CancelWanted::Yes);
+        outside.cancel(now, DROPPED, |child| child.cancel == CancelWanted::Yes);
     }
 }
 
@@ -276,6 +277,7 @@ impl RunCore {
     /// The call of a child was dropped before it gave its value. If `cancels`, the child goes with
     /// it: at once, or in replay once the run is live.
     pub(crate) fn drop_child(&self, call: StepId, cancels: bool) {
+        let now = self.services.clock.now();
         let mut state = self.state();
         let live = state.went_live;
         let outside = state.outside();
@@ -289,7 +291,7 @@ impl RunCore {
             child.cancel = CancelWanted::Yes;
         }
         if live {
-            outside.cancel(DROPPED, |child| child.cancel == CancelWanted::Yes);
+            outside.cancel(now, DROPPED, |child| child.cancel == CancelWanted::Yes);
         }
     }
 
@@ -310,6 +312,14 @@ impl RunCore {
             wake_by_engine(&waker);
         }
         true
+    }
+
+    /// Children that have ended and whose end the code did not want.
+    pub(crate) fn unwanted_ends(&self) -> IdSet<StepId> {
+        let state = self.state();
+        let children = state.outside.iter().flat_map(|outside| &outside.children);
+        let unwanted = children.filter(|(_, child)| child.dropped && child.finished);
+        unwanted.map(|(call, _)| *call).collect()
     }
 
     /// Says whether the code has called a child.
@@ -340,9 +350,10 @@ impl RunCore {
 
     /// Has all unfinished children cancelled that are not detached, and creates none any more.
     pub(crate) fn cancel_children(&self, reason: &str) {
+        let now = self.services.clock.now();
         if let Some(outside) = &mut self.state().outside {
             outside.held_children.clear();
-            outside.cancel(reason, |_| true);
+            outside.cancel(now, reason, |_| true);
         }
     }
 }

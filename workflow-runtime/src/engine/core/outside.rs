@@ -17,7 +17,7 @@ use crate::clock::Timestamp;
 use crate::engine::notes;
 use crate::engine::signal::wake_by_engine;
 use crate::id_map::IdMap;
-use crate::ids::StepId;
+use crate::ids::{RunId, StepId};
 use crate::journal::{Checkpoint, Event};
 use crate::payload::{PayloadError, Payloads};
 use crate::store::{Changes, Letter, NewRun, NoteChange};
@@ -42,6 +42,8 @@ pub(super) struct Outside {
     tokens: HashSet<Box<str>>,
     pub(super) changes: Changes,
     pub(super) undo: Option<Box<UndoLog>>,
+    /// The first run of the line that this one continues, and how many came before it.
+    pub(super) line: Option<(RunId, u64)>,
 }
 
 /// The signals of one name.
@@ -76,6 +78,12 @@ impl Outside {
 }
 
 impl Outside {
+    /// How much was received and not taken.
+    pub(super) fn unread_bytes(&self) -> usize {
+        let received = self.signals.values().flat_map(|one| &one.received);
+        received.map(Bytes::len).sum()
+    }
+
     /// Writes down what carries over a checkpoint.
     pub(super) fn carry(&mut self, checkpoint: &mut Checkpoint) {
         self.signals
@@ -118,11 +126,11 @@ impl State {
     }
 
     /// The run goes live, or ends: what was held back leaves with its next append.
-    pub(super) fn release_held(&mut self) {
+    pub(super) fn release_held(&mut self, now: Timestamp) {
         if std::mem::replace(&mut self.went_live, true) {
             return;
         }
-        self.release_children();
+        self.release_children(now);
         if let Some(outside) = &mut self.outside {
             let held = std::mem::take(&mut outside.held_notes);
             outside.changes.notes.extend(held);
@@ -266,10 +274,11 @@ impl RunCore {
     /// Publishes a value. In replay only the last one of a name counts, and it waits until the run is
     /// live: whether an earlier process got as far as writing it is not in the journal.
     pub(crate) fn publish(&self, name: &str, payload: Bytes) {
-        let key = notes::published(self.run(), name);
         let mut state = self.state();
         let live = state.went_live;
         let outside = state.outside();
+        let first = outside.line.map_or(self.run(), |(first, _)| first);
+        let key = notes::published(first, name);
         let notes = if live {
             &mut outside.changes.notes
         } else {

@@ -1,8 +1,9 @@
 //! What a run's code is told about its past: which run it is, which ids it has, which patches it took.
 
 use super::RunCore;
+use crate::engine::outbox::Pushed;
 use crate::ids::{RunId, StepId};
-use crate::journal::{Draft, Event, PatchMarker};
+use crate::journal::{Draft, Event, MessagePushed, PatchMarker};
 use crate::replay::Patch;
 
 impl RunCore {
@@ -39,6 +40,19 @@ impl RunCore {
                 true
             }
         }
+    }
+
+    /// The workflow's code pushes a message, which is written with a record of that: in replay not, if the
+    /// journal says that it was.
+    pub(crate) fn push_message(&self, call: StepId, message: Pushed) {
+        let mut state = self.state();
+        if state.past.as_mut().is_some_and(|past| past.push(call)) {
+            return;
+        }
+        let outbox = message.outbox().into();
+        let pushed = Event::MessagePushed(MessagePushed { call, outbox });
+        let draft = Draft::of(&pushed).with_messages(vec![message]);
+        state.outbox.push(draft);
     }
 
     /// The recorded outcome of a waiting call counts no more: it runs again.

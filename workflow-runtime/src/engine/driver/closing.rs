@@ -5,23 +5,24 @@
 //! the other as journaled steps. A resumed run goes the same way: it replays the workflow to where it
 //! ended, and the undo calls after it. A failing undo is reported, and the rest still run.
 
+use std::borrow::Cow;
 use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
-use std::task::Waker;
+use std::task::{Context, Poll, Waker};
 
-use super::{Driver, Next, Stage};
+use super::{Driver, Exit, Next, Stage};
 use crate::call::outcome::panic_message;
-use crate::clock::wall_clock;
 use crate::context::{Ambient, Scope, ScopeElement, enter};
 use crate::engine::core::undo::Undo;
 use crate::engine::core::{Phase, Trouble};
 use crate::engine::obstacle::Obstacle;
+use crate::engine::owed::{self, OwedSteps, Unread};
 use crate::engine::timers::Deadline;
 use crate::engine::warnings::Warning;
 use crate::journal::{CancelRequested, Closing, End, Event, Outcome, RunCancelled};
 use crate::replay::Delivery;
-use crate::store::ParkReason;
+use crate::store::{BoxFuture, ParkReason};
 
 /// A run on its way to an end that is not completion.
 pub(super) struct Ending {
@@ -30,7 +31,10 @@ pub(super) struct Ending {
     /// What is to be undone, in order.
     left: VecDeque<Undo>,
     /// What is being undone.
-    undoing: Option<&'static str>,
+    undoing: Option<Cow<'static, str>>,
+    /// The record that has what earlier passes did: that comes after `left`.
+    owed: Option<u64>,
+    reading: Option<BoxFuture<'static, Result<OwedSteps, Unread>>>,
 }
 
 /// A run that was cancelled while bodies ran.
@@ -72,7 +76,7 @@ impl Driver {
         }
         self.core.set_phase(Phase::Winding);
         let services = &self.core.services;
-        let at = wall_clock().after(services.config.cancel_grace);
+        let at = services.clock.now().after(services.config.cancel_grace);
         let until = services.timers.wake_at(at, self.workflow_waker.clone());
         self.winding_down = Some(Box::new(WindingDown { cause, until }));
     }
@@ -87,11 +91,11 @@ impl Driver {
     pub(super) fn wind_down(&mut self) -> Next {
         let Some(winding) = self.winding_down.take_if(|winding| {
             // A blocking body cannot be stopped: what it gives is worth waiting for.
-            let late = winding.until.at() <= wall_clock() && self.core.blocking() == 0;
+            let late = winding.until.is_over() && self.core.blocking() == 0;
             self.core.bodies() == 0 || late
         }) else {
             if let Some(winding) = &self.winding_down
-                && winding.until.at() > wall_clock()
+                && !winding.until.is_over()
             {
                 winding.until.rearm(&Waker::clone(&self.workflow_waker));
             }
@@ -107,7 +111,7 @@ impl Driver {
             Some(End::Failed(_)) => true,
             Some(End::Aborted(aborted)) => !aborted.kept,
             Some(End::Cancelled(cancelled)) => !cancelled.terminated,
-            Some(End::Completed(_)) | None => false,
+            Some(End::Completed(_) | End::Continued(_)) | None => false,
         };
         undoes && self.ending.is_none() && self.core.has_undo()
     }
@@ -125,7 +129,7 @@ impl Driver {
         let left = self.core.take_undo();
         self.core.annotate(&Event::RunClosing(Closing {
             cause: cause.clone(),
-            undo: left.iter().map(Undo::described).collect(),
+            undo: Undo::described(&left.0),
         }));
         self.core.set_phase(Phase::Winding); // no body starts before the record is durable
         self.stage = Stage::Recovering;
@@ -147,7 +151,7 @@ impl Driver {
         }
         let left = self.core.take_undo();
         let recorded = closing.undo.iter().map(|undo| undo.step);
-        if !recorded.eq(left.iter().map(|undo| undo.step)) {
+        if !recorded.eq(left.0.iter().map(|undo| undo.step)) {
             drop(left);
             return self.other_undo();
         }
@@ -156,12 +160,14 @@ impl Driver {
         Next::Again
     }
 
-    fn enter_undo(&mut self, cause: End, left: Vec<Undo>) {
+    fn enter_undo(&mut self, cause: End, (left, owed): (Vec<Undo>, Option<u64>)) {
         self.root = Scope::child(&self.root, ScopeElement::Named("undo"));
         self.ending = Some(Box::new(Ending {
             cause,
             left: left.into(),
             undoing: None,
+            owed,
+            reading: None,
         }));
         self.next_undo();
     }
@@ -172,11 +178,17 @@ impl Driver {
             return;
         };
         let Some(undo) = ending.left.pop_front() else {
-            self.end = Some(ending.cause.clone());
+            match ending.owed.take() {
+                Some(seq) => {
+                    let (services, run) = (self.core.services.clone(), self.core.run());
+                    ending.reading = Some(Box::pin(owed::read(services, run, seq)));
+                }
+                None => self.end = Some(ending.cause.clone()),
+            }
             return;
         };
-        let name = undo.name;
-        ending.undoing = Some(name);
+        let name = undo.name.clone();
+        ending.undoing = Some(name.clone());
         let core = self.core.clone();
         let root: Arc<Scope> = self.root.clone();
         // The user's `Deserialize` runs in here.
@@ -218,10 +230,38 @@ impl Driver {
             return false; // that was the last one
         };
         if !matches!(self.end.take(), Some(End::Completed(_))) {
-            self.warn(Warning::undo_failed(name));
+            self.warn(Warning::undo_failed(&name));
         }
         self.next_undo();
         true
+    }
+
+    /// Says whether what is to be undone next is still being read.
+    pub(super) fn reads_owed(&self) -> bool {
+        let ending = self.ending.as_ref();
+        ending.is_some_and(|ending| ending.reading.is_some())
+    }
+
+    /// Takes what was read of earlier passes, and begins to undo it.
+    pub(super) fn collect_owed(&mut self, cx: &mut Context<'_>) -> Result<(), Exit> {
+        while let Some(ending) = &mut self.ending
+            && let Some(reading) = &mut ending.reading
+        {
+            let Poll::Ready(read) = reading.as_mut().poll(cx) else {
+                return Ok(());
+            };
+            ending.reading = None;
+            match read {
+                Ok(steps) => {
+                    ending.left.extend(steps.undo);
+                    ending.owed = steps.before;
+                    self.next_undo();
+                }
+                Err(Unread::Store(error)) => return Err(Exit::StoreFailed(error)),
+                Err(Unread::Park(obstacle)) => return Err(self.park(obstacle)),
+            }
+        }
+        Ok(())
     }
 
     /// The report of a closing record that names other steps than the code has called.

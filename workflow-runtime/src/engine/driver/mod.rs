@@ -7,6 +7,7 @@
 //! fits (that is `replay`) and never runs a body itself (calls do, while they are polled).
 
 mod closing;
+mod continuing;
 mod ending;
 mod mail;
 mod passes;
@@ -27,11 +28,11 @@ use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
-use bytes::Bytes;
-
 use self::closing::{Ending, WindingDown};
 use self::mail::Mailbox;
+use self::passes::NextPass;
 use self::permit::Permit;
+pub(crate) use self::probe::Probed;
 use self::resting::Resting;
 use self::stale::Staleness;
 use super::core::{Delivered, RunCore};
@@ -93,6 +94,8 @@ pub(crate) struct Inherited {
     pub(crate) next_letter: u64,
     /// The call that the run is the child of.
     pub(crate) parent: Option<Parent>,
+    /// The generation of the key that the run has.
+    pub(crate) generation: u64,
     /// What an unclean stop means for it.
     pub(crate) crash: AfterCrash,
 }
@@ -129,13 +132,15 @@ pub(crate) struct Driver {
     mailbox: Mailbox,
     /// The call that this run is the child of.
     parent: Option<Box<Parent>>,
+    /// The generation of the key that this run has.
+    generation: u64,
     /// Room for the records of one append.
     drafts: Vec<Draft>,
     end: Option<End>,
     winding_down: Option<Box<WindingDown>>,
     ending: Option<Box<Ending>>,
-    /// The arguments with which the workflow begins anew.
-    next_pass: Option<Box<Bytes>>,
+    /// What comes after the workflow as it is: it begins anew, or goes on as a new run.
+    next_pass: Option<Box<NextPass>>,
     /// How often it began anew, and the record since which this pass goes on.
     pass: (u64, u64),
     resting: Resting,
@@ -149,6 +154,7 @@ pub(crate) struct Driver {
     started: bool,
     warned_idle: bool,
     warned_long: bool,
+    warned_owed: bool,
     /// Something of the journal may be buffered only.
     buffers: bool,
     warned_foreign: bool,
@@ -178,6 +184,7 @@ impl Driver {
             mail,
             next_letter,
             parent,
+            generation,
             crash,
         } = inherited;
         let root = Scope::root(core.clone());
@@ -212,6 +219,7 @@ impl Driver {
             durable: VecDeque::new(),
             mailbox: Mailbox::new(mail, next_letter),
             parent: parent.map(Box::new),
+            generation,
             drafts: Vec::new(),
             end: None,
             winding_down: None,
@@ -226,6 +234,7 @@ impl Driver {
             started: false,
             warned_idle: false,
             warned_long: false,
+            warned_owed: false,
             buffers,
             warned_foreign: false,
             watch: None,
@@ -319,6 +328,9 @@ impl Driver {
         if self.winding_down.is_some() {
             return self.wind_down();
         }
+        if self.reads_owed() {
+            return Next::Wait;
+        }
         if self.next_pass.is_some() {
             return self.begin_next_pass();
         }
@@ -371,7 +383,7 @@ impl Driver {
     }
 
     fn park(&self, obstacle: Obstacle) -> Exit {
-        Exit::Park(obstacle.into_parking(&self.core.services.payloads))
+        Exit::Park(obstacle.into_parking(&self.core.services))
     }
 
     fn warn(&self, message: impl Into<Cow<'static, str>>) {
@@ -401,7 +413,7 @@ impl Driver {
     /// Names bodies that were woken and have not been polled for a while.
     fn watch_bodies(&mut self, cx: &Context<'_>) {
         if let Some(watch) = &self.watch
-            && watch.at() <= wall_clock()
+            && watch.is_over()
         {
             self.watch = None;
             for call in self.core.take_unpolled(wall_clock().before(UNPOLLED_AFTER)) {
@@ -409,7 +421,7 @@ impl Driver {
             }
         }
         if self.watch.is_none() && self.core.signal.has_unpolled() {
-            let at = wall_clock().after(UNPOLLED_AFTER);
+            let at = self.core.services.clock.now().after(UNPOLLED_AFTER);
             self.watch = Some(self.core.services.timers.wake_at(at, cx.waker().clone()));
         }
     }
@@ -458,6 +470,9 @@ impl Future for Driver {
                 .and_then(|()| this.collect_mail(cx))
             {
                 return Poll::Ready(Exit::StoreFailed(error));
+            }
+            if let Err(exit) = this.collect_owed(cx) {
+                return Poll::Ready(exit);
             }
             // To quiescence: as long as the workflow wakes itself, it is polled again before
             // anything else is delivered.

@@ -6,10 +6,13 @@
 
 use std::sync::Arc;
 
+use bytes::Bytes;
+
 use super::{Driver, Next, Stage};
 use crate::context::Scope;
 use crate::engine::notes;
 use crate::engine::obstacle::Obstacle;
+use crate::engine::prepared::EncodedCall;
 use crate::engine::warnings::Warning;
 use crate::journal::{Checkpoint, Event};
 use crate::replay::Recorded;
@@ -17,6 +20,17 @@ use crate::store::ParkReason;
 
 /// How many records a pass may have before somebody is told of checkpoints.
 const LONG_PASS: u64 = 10_000;
+
+/// How many steps of earlier passes may be left to be undone before somebody is told.
+const MANY_OWED: u64 = 10_000;
+
+/// What comes after the workflow as it is.
+pub(super) enum NextPass {
+    /// It begins anew with these arguments.
+    Again(Bytes),
+    /// A new run goes on.
+    NewRun(EncodedCall),
+}
 
 impl Driver {
     /// Begins the pass that a checkpoint asks for, once nothing of the old one is left.
@@ -50,6 +64,9 @@ impl Driver {
         if for_the_run {
             return self.replay(left);
         }
+        if let (Some(id), Recorded::Step(step)) = (left.id(), &left.what) {
+            self.core.complete_undo(id, &step.outcome);
+        }
         match left.id() {
             Some(id) if self.core.take_dropped(id) => Next::Again,
             _ => Next::Exit(self.diverged(&left, true, Vec::new())),
@@ -57,16 +74,26 @@ impl Driver {
     }
 
     fn change_pass(&mut self) -> Next {
-        let Some(input) = self.next_pass.take() else {
-            return Next::Again;
+        let input = match self.next_pass.take().map(|next| *next) {
+            Some(NextPass::Again(input)) => input,
+            Some(NextPass::NewRun(call)) => return self.continue_as_new(&call),
+            None => return Next::Again,
         };
         let number = self.pass.0 + 1;
-        let checkpoint = self.core.begin_anew(number, *input);
-        let seq = self.writer.chain.next_seq();
+        let next = self.writer.chain.next_seq();
+        let places = (self.pass.1, next);
+        let (owed, checkpoint) = self.core.begin_anew(number, input, places);
+        let seq = next + owed.len() as u64;
+        // A resume begins with the last record of what is to be undone, if there is one.
+        let place = seq - u64::from(!owed.is_empty());
         self.core
-            .keep_checkpoint(notes::checkpoint(self.core.run()), notes::encode(&seq));
+            .keep_checkpoint(notes::checkpoint(self.core.run()), notes::encode(&place));
+        for carried in owed {
+            self.core.annotate(&Event::UndoCarried(carried));
+        }
         self.core.annotate(&Event::Checkpoint(checkpoint.clone()));
         self.write_outbox(None);
+        self.note_owed();
         match self.enter_pass(&checkpoint, seq) {
             Ok(()) => Next::Again,
             Err(obstacle) => Next::Exit(self.park(obstacle)),
@@ -97,6 +124,14 @@ impl Driver {
         self.pass = (checkpoint.pass, seq);
         self.warned_long = false;
         Ok(())
+    }
+
+    /// Tells of a list of steps to be undone that has grown long: it ends only with the run.
+    fn note_owed(&mut self) {
+        if self.core.owed_steps() >= MANY_OWED && !self.warned_owed {
+            self.warned_owed = true;
+            self.warn(Warning::MANY_OWED);
+        }
     }
 
     /// Tells of checkpoints if a pass has grown long: resuming the run costs as much.

@@ -6,6 +6,7 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::task::{Context, Poll};
 
+use super::passes::NextPass;
 use super::{Driver, Exit};
 use crate::call::outcome::panic_message;
 use crate::context::{Ambient, enter};
@@ -51,9 +52,18 @@ impl Driver {
     pub(super) fn meet_trouble(&mut self) -> Option<Exit> {
         match self.core.take_trouble() {
             None => None,
+            Some(Trouble::Store(error)) => {
+                self.drop_workflow();
+                Some(Exit::StoreFailed(error))
+            }
             Some(Trouble::Checkpoint(input)) => {
                 self.drop_workflow();
-                self.next_pass = Some(Box::new(input));
+                self.next_pass = Some(Box::new(NextPass::Again(input)));
+                None
+            }
+            Some(Trouble::Continue(call)) => {
+                self.drop_workflow();
+                self.next_pass = Some(Box::new(NextPass::NewRun(call)));
                 None
             }
             Some(Trouble::Abort(aborted)) => {

@@ -3,23 +3,44 @@
 //! It runs and writes nothing, and warns of nothing: the replay that counts will.
 
 use super::{Driver, Exit, Next};
+use crate::engine::undo_steps::UndoWay;
+use crate::id_map::{IdMap, IdSet};
+use crate::ids::StepId;
+
+/// What a replay that was only tried came to.
+pub(crate) struct Probed {
+    /// For how many outcomes no call waited.
+    pub(crate) left_over: usize,
+    /// Children whose ends the code did not want.
+    pub(crate) unwanted: IdSet<StepId>,
+}
 
 impl Driver {
-    /// Replays as far as recorded outcomes go, without running or writing anything, and says for how
-    /// many of them no call waited.
+    /// Replays as far as recorded outcomes go, without running or writing anything.
     ///
     /// # Errors
     ///
     /// The report of what does not fit.
-    pub(crate) fn probe(mut self) -> Result<usize, Box<str>> {
+    pub(crate) fn probe(mut self) -> Result<Probed, Box<str>> {
         self.probing = true;
-        self.replay_all().map_err(|exit| match exit {
+        let replayed = self.replay_all().map(|left_over| Probed {
+            left_over,
+            unwanted: self.core.unwanted_ends(),
+        });
+        replayed.map_err(|exit| match exit {
             Exit::Park(parking) => parking.report,
             Exit::StoreFailed(error) => error.to_string().into(),
             Exit::Ended(_) | Exit::Left | Exit::Asleep(_) => {
                 unreachable!("a replay neither ends nor leaves a run")
             }
         })
+    }
+
+    /// Replays as far as the code goes, and says how the steps that it called are undone.
+    pub(crate) fn probe_undo(mut self) -> IdMap<StepId, UndoWay> {
+        self.probing = true;
+        let _ = self.replay_all();
+        self.core.undo_ways()
     }
 
     fn replay_all(&mut self) -> Result<usize, Exit> {

@@ -52,7 +52,10 @@ impl Driver {
         match judge(&delivery.what, waiting.as_ref(), dropped) {
             Verdict::Deliver => {}
             Verdict::DeliverReordered => self.warn(Warning::REORDERED_INPUT),
-            Verdict::Swallow => return self.swallowed(),
+            Verdict::Swallow => {
+                self.core.keyed_recorded(&delivery);
+                return self.swallowed();
+            }
             Verdict::OtherInput => match self.differences(&delivery) {
                 Ok(()) => self.warn(Warning::OTHER_FIELDS),
                 Err(exit) => return Next::Exit(exit),
@@ -64,6 +67,7 @@ impl Driver {
         if let Some(next) = self.judge_age(&delivery, waiting.as_ref()) {
             return next;
         }
+        self.core.keyed_recorded(&delivery);
         self.replayed += 1;
         if self.recorded.is_empty() {
             self.core.stop_repeating();

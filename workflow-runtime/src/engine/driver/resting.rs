@@ -7,7 +7,7 @@
 use std::task::{Context, Poll};
 
 use super::{Driver, Exit};
-use crate::clock::{Timestamp, wall_clock};
+use crate::clock::Timestamp;
 use crate::engine::timers::Deadline;
 use crate::store::{BoxFuture, Released, StoreError, StoreResult};
 
@@ -34,7 +34,7 @@ impl Driver {
                         return Ok(None);
                     };
                     // To come back at once would cost more than to stay.
-                    let at = wall_clock().after(moment);
+                    let at = self.core.services.clock.now().after(moment);
                     if !self.can_rest() || wake_at.is_some_and(|wake_at| wake_at <= at) {
                         return Ok(None);
                     }
@@ -43,7 +43,7 @@ impl Driver {
                     return Ok(None);
                 }
                 Resting::Until(deadline) => {
-                    if deadline.at() > wall_clock() {
+                    if !deadline.is_over() {
                         deadline.rearm(cx.waker());
                         return Ok(None);
                     }

@@ -5,7 +5,6 @@
 //! What was made of it cannot be unmade: then the outcome counts, however old it is.
 
 use super::{Driver, Next};
-use crate::clock::wall_clock;
 use crate::journal::{End, Event, RunAborted, StaleOutcomeDiscarded};
 use crate::replay::{Delivery, OnStale, Recorded, WaitingCall};
 
@@ -34,7 +33,7 @@ impl Driver {
         if !of_earlier_process || recovery.is_fresh(run, id) || !self.is_frontier() {
             return None;
         }
-        let Some(age) = fresh_for.too_old(delivery.time, wall_clock()) else {
+        let Some(age) = fresh_for.too_old(delivery.time, self.core.services.clock.now()) else {
             recovery.found_fresh(run, id);
             return None;
         };

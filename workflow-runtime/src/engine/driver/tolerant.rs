@@ -31,7 +31,9 @@ impl Driver {
                 return Some(self.replay(delivery));
             }
             if id.is_some_and(|id| self.core.take_dropped(id)) {
-                self.recorded.remove(at);
+                if let Some(swallowed) = self.recorded.remove(at) {
+                    self.core.keyed_recorded(&swallowed);
+                }
             } else {
                 at += 1;
             }

@@ -10,7 +10,7 @@ use std::time::Duration;
 use super::enqueue::{arrival, awaits_its_turn};
 use super::note::{Entry, Pending, pending_key, read, waiting_key};
 use super::{Placing, refuse, settings};
-use crate::clock::{Timestamp, wall_clock};
+use crate::clock::Timestamp;
 use crate::engine::prepared::{EncodedCall, Naming, Prepared};
 use crate::engine::{EngineError, Shared, notes};
 use crate::ids::RunId;
@@ -75,11 +75,11 @@ impl Debounce {
                 .map(|bytes| read::<Pending>(queue, bytes))
                 .transpose()?;
             let pending = Pending {
-                run: known.map_or_else(RunId::random, |known| known.run),
+                run: known.map_or_else(|| shared.services.new_run_id(), |known| known.run),
                 call: call.clone(),
                 queue_key: self.placing.queue_key(),
                 priority: self.placing.priority.unwrap_or_default(),
-                due_at: wall_clock().after(self.quiet),
+                due_at: shared.services.clock.now().after(self.quiet),
             };
             let commit = Commit {
                 guards: vec![Guard {
@@ -126,7 +126,7 @@ pub(super) fn settle(
         run: pending.run,
         queue_key: pending.queue_key.clone(),
         priority: pending.priority,
-        ready_at: arrival(),
+        ready_at: arrival(shared),
     };
     Commit {
         guards: vec![Guard {

@@ -11,7 +11,7 @@ use std::time::Duration;
 use super::note::{Pages, Settings};
 use super::refuse;
 use super::round::{Rest, Round};
-use crate::clock::{Timestamp, wall_clock};
+use crate::clock::Timestamp;
 use crate::engine::notes::{self, Space};
 use crate::engine::warnings::Warning;
 use crate::engine::{EngineError, Shared};
@@ -46,6 +46,7 @@ pub(in crate::engine) fn serve(shared: &Arc<Shared>) {
                     LONGEST_NAP
                 }
             };
+            let nap = shared.services.clock.pace(nap);
             drop(shared);
             bell.wait(nap).await;
         }
@@ -69,17 +70,17 @@ struct Known {
 impl Server {
     /// Lets begin what may, and says when to look again.
     async fn look(&mut self, shared: &Arc<Shared>) -> Result<Duration, EngineError> {
-        let now = wall_clock();
+        let now = shared.services.clock.now();
         let stale = |at: Timestamp| now.since(at) >= LOOK_AGAIN || at > now;
         if self.read_at.is_none_or(stale) {
             self.read_settings(shared).await?;
             self.read_at = Some(now);
         }
-        let mut nap = if self.queues.is_empty() {
+        let mut nap = shared.services.clock.nap(if self.queues.is_empty() {
             LOOK_AGAIN
         } else {
             LONGEST_NAP
-        };
+        });
         let mut awaits_runs = false;
         for (name, known) in &mut self.queues {
             match known.serve(shared, name).await {

@@ -5,16 +5,17 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
+use serde::{Deserialize, Serialize};
 
 use super::note::{Entry, delayed_key, waiting_key};
 use super::{refuse, settings};
-use crate::clock::{Timestamp, wall_clock};
-use crate::engine::generations::Generation;
-use crate::engine::prepared::{EncodedCall, Naming, Prepared};
-use crate::engine::{EngineError, Shared, notes};
+use crate::clock::Timestamp;
+use crate::engine::keyed::Terms;
+use crate::engine::prepared::{EncodedCall, Prepared};
+use crate::engine::{EngineError, Shared, notes, successors};
 use crate::ids::RunId;
 use crate::key::Key;
-use crate::store::{Changes, Commit, Committed, NoteChange, Refusal, RunHeader, RunState};
+use crate::store::{Changes, Commit, Committed, NoteChange, RunState};
 
 /// The time of the newest arrival in this process: no two are the same, so that order is kept.
 static NEWEST: AtomicU64 = AtomicU64::new(0);
@@ -55,8 +56,8 @@ impl Placing {
 }
 
 /// A time for an arrival that is later than all before it in this process.
-pub(super) fn arrival() -> Timestamp {
-    let now = wall_clock().as_micros();
+pub(super) fn arrival(shared: &Shared) -> Timestamp {
+    let now = shared.services.clock.now().as_micros();
     let newer = |newest: u64| Some(now.max(newest + 1));
     let before = NEWEST.fetch_update(Ordering::AcqRel, Ordering::Acquire, newer);
     Timestamp::from_micros(now.max(before.unwrap_or_default() + 1))
@@ -64,68 +65,110 @@ pub(super) fn arrival() -> Timestamp {
 
 /// Marks a run as one that its turn alone may begin: from its header and journal it could as well be one
 /// that has begun and waits for a signal.
-pub(super) fn awaits_its_turn(run: RunId) -> NoteChange {
+pub(in crate::engine) fn awaits_its_turn(run: RunId) -> NoteChange {
     NoteChange {
         key: notes::queued(run),
         value: Some(Bytes::new()),
     }
 }
 
-/// Puts a run into a queue. `Some` if there is a run of that key already.
+/// A place in a queue, for a run that joins it later. The order of fields is frozen.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(in crate::engine) struct Place {
+    pub(in crate::engine) queue: Box<str>,
+    pub(in crate::engine) queue_key: Option<Box<str>>,
+    pub(in crate::engine) priority: i32,
+    pub(in crate::engine) delay_micros: Option<u64>,
+}
+
+impl Place {
+    fn new(queue: &str, placing: &Placing) -> Self {
+        let micros = |delay: Duration| u64::try_from(delay.as_micros()).unwrap_or(u64::MAX);
+        Self {
+            queue: queue.into(),
+            queue_key: placing.queue_key(),
+            priority: placing.priority.unwrap_or_default(),
+            delay_micros: placing.delay.map(micros),
+        }
+    }
+
+    /// The entry of a run that joins the queue now.
+    pub(in crate::engine) fn entry(&self, shared: &Shared, run: RunId) -> NoteChange {
+        let namespace = &shared.services.namespace;
+        let delay = Duration::from_micros(self.delay_micros.unwrap_or_default());
+        let entry = Entry {
+            run,
+            queue_key: self.queue_key.clone(),
+            priority: self.priority,
+            ready_at: arrival(shared).after(delay),
+        };
+        let key = match self.delay_micros {
+            Some(_) => delayed_key(namespace, &self.queue, &entry),
+            None => waiting_key(namespace, &self.queue, &entry),
+        };
+        NoteChange {
+            key,
+            value: Some(notes::encode(&entry)),
+        }
+    }
+}
+
+/// The notes of a run that arrives in a queue now, to be written with its creation.
+pub(in crate::engine) fn entry(shared: &Shared, queue: &str, run: RunId) -> [NoteChange; 2] {
+    let place = Place::new(queue, &Placing::default());
+    [place.entry(shared, run), awaits_its_turn(run)]
+}
+
+/// Puts a run into a queue. `None`: its key does not stand as it did, look again.
 pub(in crate::engine) async fn enqueue(
     shared: &Arc<Shared>,
     call: &EncodedCall,
-    key: Option<&Key>,
+    terms: Terms,
     queue: &str,
     placing: &Placing,
-) -> Result<(RunId, Option<RunHeader>), EngineError> {
+) -> Result<Option<RunId>, EngineError> {
     settings(shared, queue).await?;
-    loop {
-        if shared.is_closing() {
-            return Err(EngineError::Stopped("it is shutting down".into()));
-        }
-        let mut guards = Vec::new();
-        let naming = match key {
-            Some(key) => {
-                let generation = Generation::of(shared, &call.workflow, key.as_str()).await?;
-                guards.push(generation.guard);
-                let (namespace, key) = (&shared.services.namespace, key.as_str());
-                Naming::keyed(namespace, &call.workflow, key, generation.number)
-            }
-            None => Naming::unkeyed(RunId::random()),
-        };
-        let asleep = RunState::Asleep { wake_at: None };
-        let new = Prepared::new(&shared.services, call, naming, asleep).new;
-        let run = new.header.run;
-        let entry = Entry {
-            run,
-            queue_key: placing.queue_key(),
-            priority: placing.priority.unwrap_or_default(),
-            ready_at: arrival().after(placing.delay.unwrap_or_default()),
-        };
-        let entry_key = match placing.delay {
-            Some(_) => delayed_key(&shared.services.namespace, queue, &entry),
-            None => waiting_key(&shared.services.namespace, queue, &entry),
-        };
-        let changes = Changes {
-            create: vec![new],
-            notes: vec![
-                NoteChange {
-                    key: entry_key,
-                    value: Some(notes::encode(&entry)),
-                },
-                awaits_its_turn(run),
-            ],
-            ..Changes::default()
-        };
-        match shared.store.commit(Commit { guards, changes }).await? {
-            Committed::Done => {
-                shared.plan.queues.nudge();
-                return Ok((run, None));
-            }
-            Committed::Refused(Refusal::Exists(header)) => return Ok((run, Some(*header))),
-            // The key has a newer generation since: look again.
-            Committed::Refused(_) => {}
-        }
+    let place = Place::new(queue, placing);
+    if let Some(old) = terms.replaces {
+        return successors::replace(shared, call, terms, old, Some(place)).await;
     }
+    let Terms {
+        naming,
+        guards,
+        mut notes,
+        ..
+    } = terms;
+    let asleep = RunState::Asleep { wake_at: None };
+    let new = Prepared::new(&shared.services, call, naming, asleep).new;
+    let run = new.header.run;
+    notes.push(place.entry(shared, run));
+    notes.push(awaits_its_turn(run));
+    let changes = Changes {
+        create: vec![new],
+        notes,
+        ..Changes::default()
+    };
+    match shared.store.commit(Commit { guards, changes }).await? {
+        Committed::Done => {
+            shared.plan.queues.nudge();
+            Ok(Some(run))
+        }
+        Committed::Refused(_) => Ok(None),
+    }
+}
+
+/// What puts a run that is created asleep into a queue, for whoever creates it in a commit of their own.
+///
+/// # Errors
+///
+/// If there is no such queue, or the store fails.
+pub(in crate::engine) async fn joining(
+    shared: &Shared,
+    queue: &str,
+    placing: &Placing,
+    run: RunId,
+) -> Result<[NoteChange; 2], EngineError> {
+    settings(shared, queue).await?;
+    let place = Place::new(queue, placing);
+    Ok([place.entry(shared, run), awaits_its_turn(run)])
 }

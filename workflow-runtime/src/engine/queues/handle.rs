@@ -8,7 +8,6 @@ use super::limits::{Limits, Queue};
 use super::note::{Pages, Settings, Slot, read};
 use super::round::is_held;
 use super::{change, refuse, settings};
-use crate::clock::wall_clock;
 use crate::engine::notes::Space;
 use crate::engine::{EngineError, Shared};
 
@@ -177,7 +176,7 @@ impl QueueHandle {
             }
             for (_, bytes) in page {
                 let slot: Slot = read(&self.name, &bytes)?;
-                let over = slot.since.after(limits.lease()) <= wall_clock();
+                let over = slot.since.after(limits.lease()) <= shared.services.clock.now();
                 running += u64::from(!over && is_held(shared, slot.run).await?);
             }
         }

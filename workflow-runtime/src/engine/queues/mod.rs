@@ -19,7 +19,7 @@ mod tests;
 
 pub use debounce::{Debounce, Debounced};
 pub(super) use dispatch::serve;
-pub(super) use enqueue::{Placing, enqueue};
+pub(super) use enqueue::{Place, Placing, awaits_its_turn, enqueue, entry, joining};
 pub use handle::{QueueDescription, QueueHandle};
 pub use limits::Queue;
 
@@ -96,6 +96,11 @@ async fn change(
             return Ok(());
         }
     }
+}
+
+/// Refuses a queue that nobody has declared.
+pub(super) async fn is_declared(shared: &Shared, name: &str) -> Result<(), EngineError> {
+    settings(shared, name).await.map(drop)
 }
 
 /// Reads a queue's settings.

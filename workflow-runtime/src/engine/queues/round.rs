@@ -13,10 +13,10 @@ use super::note::{
     Entry, Pages, Pending, Settings, Slot, Turn, delayed_key, read, settings_key, slot_key,
     turn_key, waiting_key,
 };
-use crate::clock::{Timestamp, wall_clock};
+use crate::clock::Timestamp;
 use crate::engine::notes::{self, Space};
 use crate::engine::warnings::Warning;
-use crate::engine::{EngineError, Shared, waking};
+use crate::engine::{EngineError, Shared, lines, waking};
 use crate::ids::RunId;
 use crate::store::{Changes, Commit, Committed, Guard, NoteChange, NoteKey, RunState};
 
@@ -78,7 +78,7 @@ impl<'a> Round<'a> {
             shared,
             queue,
             settings,
-            now: wall_clock(),
+            now: shared.services.clock.now(),
             nap: Duration::MAX,
         }
     }
@@ -124,7 +124,7 @@ impl<'a> Round<'a> {
                     holds_slots: slots.held > 0,
                 });
             }
-            self.now = wall_clock();
+            self.now = self.shared.services.clock.now();
         }
     }
 
@@ -383,11 +383,14 @@ impl<'a> Round<'a> {
     }
 }
 
-/// Says whether a run is there and has not ended.
+/// Says whether a run, or one that continues it, is there and has not ended.
 pub(super) async fn is_held(shared: &Shared, run: RunId) -> Result<bool, EngineError> {
     if shared.entry(run).is_some() {
         return Ok(true); // when it leaves, its queue is looked at again
     }
-    let header = shared.store.header(run).await?;
-    Ok(header.is_some_and(|header| !matches!(header.state, RunState::Ended(_))))
+    let Some(header) = lines::newest_header(shared, run).await? else {
+        return Ok(false);
+    };
+    let ended = matches!(header.state, RunState::Ended(_));
+    Ok(!ended || (header.run != run && shared.entry(header.run).is_some()))
 }

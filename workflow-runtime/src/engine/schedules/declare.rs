@@ -8,9 +8,9 @@ use super::note::{Definition, ScheduleNote, note_key};
 use super::timing::Timing;
 use super::{CatchUp, Overlap, ScheduleHandle};
 use crate::call::{Workflow, WorkflowCall};
-use crate::clock::{Timestamp, wall_clock};
+use crate::clock::Timestamp;
 use crate::engine::prepared::EncodedCall;
-use crate::engine::{EngineError, Shared, notes};
+use crate::engine::{EngineError, Shared, queues};
 use crate::store::{BoxFuture, Changes, Commit, Committed, Guard, NoteChange};
 
 /// The longest name, in bytes: it is a part of every run's key.
@@ -32,6 +32,7 @@ pub struct Schedule<W: Workflow> {
     catch_up: CatchUp,
     start_at: Option<Timestamp>,
     end_at: Option<Timestamp>,
+    queue: Option<Box<str>>,
 }
 
 impl<W: Workflow> Schedule<W> {
@@ -47,6 +48,7 @@ impl<W: Workflow> Schedule<W> {
             catch_up: CatchUp::default(),
             start_at: None,
             end_at: None,
+            queue: None,
         }
     }
 
@@ -101,6 +103,13 @@ impl<W: Workflow> Schedule<W> {
         self
     }
 
+    /// Has the runs wait for their turn in a [queue](crate::Queue), in the order of their ticks. A run that waits there
+    /// goes on, for [`overlap`](Self::overlap).
+    pub fn queue(mut self, name: &str) -> Self {
+        self.queue = Some(name.into());
+        self
+    }
+
     fn refuse(&self, problem: impl Into<String>) -> EngineError {
         EngineError::Schedule {
             name: (*self.name).into(),
@@ -152,6 +161,7 @@ impl<W: Workflow> Schedule<W> {
             catch_up: self.catch_up,
             start_at: self.start_at,
             end_at: self.end_at,
+            queue: self.queue.clone(),
         };
         let fresh = ScheduleNote::new(definition, now);
         let clockwork = fresh.clockwork().map_err(|problem| self.refuse(problem))?;
@@ -163,17 +173,18 @@ impl<W: Workflow> Schedule<W> {
 
     async fn declare(self) -> Result<ScheduleHandle, EngineError> {
         let shared = &self.shared;
-        let definition = self.definition(wall_clock())?;
+        let definition = self.definition(shared.services.clock.now())?;
+        if let Some(queue) = &self.queue {
+            queues::is_declared(shared, queue).await?;
+        }
         let key = note_key(&shared.services.namespace, &self.name);
         let mut found = shared.store.note(key.clone()).await?;
         loop {
             if shared.is_closing() {
                 return Err(EngineError::Stopped("it is shutting down".into()));
             }
-            let now = wall_clock();
-            let known = found
-                .as_ref()
-                .map(|bytes| notes::decode::<ScheduleNote>(bytes));
+            let now = shared.services.clock.now();
+            let known = found.as_ref().map(|bytes| ScheduleNote::decode(bytes));
             let note = match known {
                 Some(Ok(mut known)) => {
                     known.redeclare(definition.clone(), now);

@@ -9,11 +9,11 @@ use super::note::{ScheduleNote, note_key, trigger_key};
 use super::serve;
 use super::timing::Timing;
 use super::{CatchUp, Overlap};
-use crate::clock::{Timestamp, wall_clock};
+use crate::clock::Timestamp;
 use crate::engine::prepared::{Naming, Prepared};
-use crate::engine::{EngineError, Shared, notes, waking};
+use crate::engine::{EngineError, Shared, queues, waking};
 use crate::ids::RunId;
-use crate::store::{Changes, Commit, Committed, Guard, NewRun, NoteChange, RunState};
+use crate::store::{Changes, Commit, Committed, Guard, NewRun, NoteChange};
 
 /// How many of the next ticks a description names.
 const NEXT: usize = 5;
@@ -59,6 +59,8 @@ pub struct ScheduleDescription {
     pub start_at: Option<Timestamp>,
     /// After this it has no tick.
     pub end_at: Option<Timestamp>,
+    /// The queue that its runs wait in.
+    pub queue: Option<Box<str>>,
     /// Whether it is paused.
     pub paused: bool,
     /// The next five ticks; none if it is paused or over.
@@ -74,7 +76,7 @@ pub struct ScheduleDescription {
 }
 
 impl ScheduleDescription {
-    fn new(name: &str, note: &ScheduleNote) -> Result<Self, String> {
+    fn new(name: &str, note: &ScheduleNote, now: Timestamp) -> Result<Self, String> {
         let clockwork = note.clockwork()?;
         let definition = &note.definition;
         let timing = match &definition.timing {
@@ -83,7 +85,7 @@ impl ScheduleDescription {
                 format!("every {:?}", std::time::Duration::from_micros(*micros))
             }
         };
-        let from = note.cursor.max(wall_clock());
+        let from = note.cursor.max(now);
         let ticks = std::iter::successors(clockwork.next_after(from), |tick| {
             clockwork.next_after(*tick)
         });
@@ -100,6 +102,7 @@ impl ScheduleDescription {
             catch_up: definition.catch_up,
             start_at: definition.start_at,
             end_at: definition.end_at,
+            queue: definition.queue.clone(),
             paused: note.paused,
             next,
             last_tick: note.last_tick,
@@ -138,9 +141,10 @@ impl ScheduleHandle {
     ///
     /// If there is no such schedule or the store fails.
     pub async fn resume(&self) -> Result<(), EngineError> {
+        let now = self.shared()?.services.clock.now();
         self.change(|note| {
             if std::mem::take(&mut note.paused) {
-                note.cursor = note.cursor.max(wall_clock());
+                note.cursor = note.cursor.max(now);
             }
         })
         .await
@@ -188,18 +192,28 @@ impl ScheduleHandle {
             }
             let newer = |at: Timestamp| Timestamp::from_micros(at.as_micros() + 1);
             let at = note.triggered_at.map_or(Timestamp::default(), newer);
-            let at = at.max(wall_clock());
+            let at = at.max(shared.services.clock.now());
             let key = trigger_key(&self.name, at);
             let naming = Naming::keyed(&shared.services.namespace, &call.workflow, &key, 0);
-            let new = Prepared::new(&shared.services, call, naming, RunState::Active).new;
+            let queue = note.definition.queue.clone();
+            let state = serve::first_state(queue.as_deref());
+            let new = Prepared::new(&shared.services, call, naming, state).new;
             let run = new.header.run;
             note.triggered_at = Some(at);
             note.last_run = Some(run);
             if self
-                .commit(&shared, found, Some(note.encode()), Some(new))
+                .commit(
+                    &shared,
+                    found,
+                    Some(note.encode()),
+                    Some((new, queue.as_deref())),
+                )
                 .await?
             {
-                waking::wake(&shared, run);
+                match queue {
+                    Some(_) => shared.plan.queues.nudge(),
+                    None => waking::wake(&shared, run),
+                }
                 return Ok(run);
             }
         }
@@ -213,7 +227,8 @@ impl ScheduleHandle {
     pub async fn describe(&self) -> Result<ScheduleDescription, EngineError> {
         let shared = self.shared()?;
         let note = self.read(&self.bytes(&shared).await?)?;
-        ScheduleDescription::new(&self.name, &note).map_err(|problem| self.refuse(problem))
+        ScheduleDescription::new(&self.name, &note, shared.services.clock.now())
+            .map_err(|problem| self.refuse(problem))
     }
 
     async fn change(&self, change: impl Fn(&mut ScheduleNote)) -> Result<(), EngineError> {
@@ -237,17 +252,25 @@ impl ScheduleHandle {
         shared: &Shared,
         expected: Bytes,
         value: Option<Bytes>,
-        run: Option<NewRun>,
+        run: Option<(NewRun, Option<&str>)>,
     ) -> Result<bool, EngineError> {
         let key = note_key(&shared.services.namespace, &self.name);
+        let mut notes = vec![NoteChange {
+            key: key.clone(),
+            value,
+        }];
+        notes.extend(run.as_ref().and_then(|(new, _)| serve::promise(new)));
+        if let Some((new, Some(queue))) = &run {
+            notes.extend(queues::entry(shared, queue, new.header.run));
+        }
         let commit = Commit {
             guards: vec![Guard {
-                key: key.clone(),
+                key,
                 expected: Some(expected),
             }],
             changes: Changes {
-                create: run.into_iter().collect(),
-                notes: vec![NoteChange { key, value }],
+                create: run.map(|(new, _)| new).into_iter().collect(),
+                notes,
                 ..Changes::default()
             },
         };
@@ -267,7 +290,7 @@ impl ScheduleHandle {
     }
 
     fn read(&self, bytes: &[u8]) -> Result<ScheduleNote, EngineError> {
-        notes::decode(bytes).map_err(|problem| {
+        ScheduleNote::decode(bytes).map_err(|problem| {
             self.refuse(format!(
                 "what is kept of it cannot be read ({problem}): delete it and declare it again"
             ))
@@ -293,8 +316,9 @@ impl ScheduleHandle {
 pub(super) async fn describe_all(shared: &Shared) -> Result<Vec<ScheduleDescription>, EngineError> {
     let mut described = Vec::new();
     for (name, _, bytes) in serve::all(shared).await? {
-        if let Ok(note) = notes::decode(&bytes) {
-            described.extend(ScheduleDescription::new(&name, &note).ok());
+        if let Ok(note) = ScheduleNote::decode(&bytes) {
+            described
+                .extend(ScheduleDescription::new(&name, &note, shared.services.clock.now()).ok());
         }
     }
     Ok(described)

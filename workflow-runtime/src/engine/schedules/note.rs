@@ -43,6 +43,10 @@ pub(super) struct Definition {
     pub(super) catch_up: CatchUp,
     pub(super) start_at: Option<Timestamp>,
     pub(super) end_at: Option<Timestamp>,
+    /// The queue that its runs wait in. Not among the fields: it stands behind the whole note, if there is one, so that
+    /// the note of a schedule without a queue is as it always was.
+    #[serde(skip)]
+    pub(super) queue: Option<Box<str>>,
 }
 
 impl ScheduleNote {
@@ -89,7 +93,24 @@ impl ScheduleNote {
     }
 
     pub(super) fn encode(&self) -> Bytes {
-        notes::encode(self)
+        match &self.definition.queue {
+            None => notes::encode(self),
+            Some(queue) => notes::encode(&(self, queue)),
+        }
+    }
+
+    /// Reads a note.
+    ///
+    /// # Errors
+    ///
+    /// Says what is wrong with it.
+    pub(super) fn decode(bytes: &[u8]) -> Result<Self, String> {
+        notes::decode::<Self>(bytes).or_else(|problem| {
+            let (mut note, queue) =
+                notes::decode::<(Self, Box<str>)>(bytes).map_err(|_| problem)?;
+            note.definition.queue = Some(queue);
+            Ok(note)
+        })
     }
 }
 

@@ -13,13 +13,16 @@ use bytes::Bytes;
 use super::Overlap;
 use super::note::{ScheduleNote, note_key, tick_key};
 use super::timing::Clockwork;
-use crate::clock::{Timestamp, wall_clock};
+use crate::clock::Timestamp;
+use crate::engine::keyed::Promise;
 use crate::engine::notes::{self, Space};
 use crate::engine::prepared::{Naming, Prepared};
 use crate::engine::warnings::Warning;
-use crate::engine::{Cancel, EngineError, Shared, generations, waking};
+use crate::engine::{Cancel, EngineError, Shared, generations, lines, queues, waking};
 use crate::ids::RunId;
-use crate::store::{Changes, Commit, Committed, Guard, NoteChange, NoteKey, Refusal, RunState};
+use crate::store::{
+    Changes, Commit, Committed, Guard, NewRun, NoteChange, NoteKey, Refusal, RunState,
+};
 
 /// How long the clock may go unlooked at: one that was set is noticed after this.
 const LONGEST_NAP: Duration = Duration::from_secs(1);
@@ -51,6 +54,7 @@ pub(in crate::engine) fn serve(shared: &Arc<Shared>) {
                     LONGEST_NAP
                 }
             };
+            let nap = shared.services.clock.pace(nap);
             drop(shared);
             bell.wait(nap).await;
             if bell.take_changed() {
@@ -88,7 +92,7 @@ enum Written {
 
 impl Known {
     fn read(key: NoteKey, bytes: Bytes) -> Self {
-        let state = notes::decode::<ScheduleNote>(&bytes)
+        let state = ScheduleNote::decode(&bytes)
             .map_err(|problem| format!("what is kept of it cannot be read: {problem}"))
             .and_then(|note| {
                 let clockwork = note.clockwork()?;
@@ -106,14 +110,14 @@ impl Known {
 impl Server {
     /// Starts what is due, and says when to look again.
     async fn look(&mut self, shared: &Arc<Shared>) -> Result<Duration, EngineError> {
-        let now = wall_clock();
+        let now = shared.services.clock.now();
         let stale = |at: Timestamp| now.since(at) >= READ_AGAIN || at > now;
         if self.read_at.is_none_or(stale) {
             self.read_all(shared).await?;
             self.read_at = Some(now);
         }
         let names: Vec<_> = self.known.keys().cloned().collect();
-        let mut nap = LONGEST_NAP;
+        let mut nap = shared.services.clock.nap(LONGEST_NAP);
         let mut awaits_runs = false;
         for name in names {
             self.advance(shared, &name).await?;
@@ -129,7 +133,7 @@ impl Server {
                 && let Some(next) = clockwork.next_after(note.cursor)
                 && note.definition.end_at.is_none_or(|end| next <= end)
             {
-                nap = nap.min(next.since(wall_clock()));
+                nap = nap.min(next.since(shared.services.clock.now()));
             }
         }
         shared.plan.schedules.await_runs(awaits_runs);
@@ -185,7 +189,7 @@ impl Serving<'_> {
                 let definition = &note.definition;
                 let due = clockwork.due(
                     note.cursor,
-                    wall_clock(),
+                    self.shared.services.clock.now(),
                     definition.end_at,
                     definition.catch_up,
                 );
@@ -275,14 +279,19 @@ impl Serving<'_> {
         let call = &after.definition.call;
         let key = tick_key(self.name, tick);
         let naming = Naming::keyed(&self.shared.services.namespace, &call.workflow, &key, 0);
-        let prepared = Prepared::new(&self.shared.services, call, naming, RunState::Active);
+        let queue = after.definition.queue.clone();
+        let state = first_state(queue.as_deref());
+        let prepared = Prepared::new(&self.shared.services, call, naming, state);
         let run = prepared.new.header.run;
         after.last_tick = Some(tick);
         let before = after.last_run.replace(run);
         match self.write(after, Some(prepared)).await? {
             Written::Done => {
                 tracing::debug!(schedule = self.name, %run, %tick, "tick started");
-                waking::wake(self.shared, run);
+                match queue {
+                    Some(_) => self.shared.plan.queues.nudge(),
+                    None => waking::wake(self.shared, run),
+                }
                 Ok(true)
             }
             // A schedule of this name ran it before it was deleted and declared again.
@@ -317,14 +326,20 @@ impl Serving<'_> {
                 expected: None,
             });
         }
+        let mut notes = vec![NoteChange {
+            key: self.known.key.clone(),
+            value: Some(value.clone()),
+        }];
+        notes.extend(run.as_ref().and_then(|run| promise(&run.new)));
+        if let (Some(queue), Some(prepared)) = (&after.definition.queue, &run) {
+            let run = prepared.new.header.run;
+            notes.extend(queues::entry(self.shared, queue, run));
+        }
         let commit = Commit {
             guards,
             changes: Changes {
                 create: run.map(|prepared| prepared.new).into_iter().collect(),
-                notes: vec![NoteChange {
-                    key: self.known.key.clone(),
-                    value: Some(value.clone()),
-                }],
+                notes,
                 ..Changes::default()
             },
         };
@@ -342,13 +357,12 @@ impl Serving<'_> {
         }
     }
 
-    /// Says whether a run has not ended.
+    /// Says whether a run, or one that continues it, has not ended.
     async fn goes_on(&self, run: Option<RunId>) -> Result<bool, EngineError> {
         let Some(run) = run else {
             return Ok(false);
         };
-        let header = self.shared.store.header(run).await?;
-        Ok(header.is_some_and(|header| !matches!(header.state, RunState::Ended(_))))
+        Ok(lines::goes_on(self.shared, run).await?)
     }
 
     /// Reports once why the schedule is not served.
@@ -364,6 +378,19 @@ impl Serving<'_> {
             });
         }
     }
+}
+
+/// How the run of a tick begins: at once, or when its turn in the queue has come.
+pub(super) fn first_state(queue: Option<&str>) -> RunState {
+    match queue {
+        Some(_) => RunState::Asleep { wake_at: None },
+        None => RunState::Active,
+    }
+}
+
+/// What the run of a tick is promised: nothing beyond its end. Its note says that the tick was run.
+pub(super) fn promise(new: &NewRun) -> Option<NoteChange> {
+    Promise::NONE.note(new.header.run)
 }
 
 /// Reads the notes of all schedules.

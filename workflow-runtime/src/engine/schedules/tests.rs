@@ -351,6 +351,7 @@ fn story() -> ScheduleNote {
         catch_up: CatchUp::All { at_most: 9 },
         start_at: None,
         end_at: Some(Timestamp::from_micros(3)),
+        queue: None,
     };
     ScheduleNote {
         last_run: Some(RunId::from_bytes([5; 16])),
@@ -371,6 +372,19 @@ fn the_bytes_of_a_schedule_are_frozen() {
         "01067265706f727401070707070707070707070707070707070481a178010009302032202a202a202a0d4575726f\
          70652f4265726c696e020209000103020200000001050505050505050505050505050505050004"
     );
+}
+
+#[test]
+fn a_queue_stands_behind_the_bytes_of_a_schedule_and_is_read_back() {
+    let plain = story();
+    let mut queued = plain.clone();
+    queued.definition.queue = Some("mail".into());
+    let bytes = queued.encode();
+    assert_eq!(bytes[..bytes.len() - 5], plain.encode());
+    assert_eq!(bytes[bytes.len() - 5..], *b"\x04mail");
+    assert_eq!(ScheduleNote::decode(&bytes), Ok(queued));
+    assert_eq!(ScheduleNote::decode(&plain.encode()), Ok(plain));
+    assert!(ScheduleNote::decode(&bytes[..bytes.len() - 1]).is_err());
 }
 
 #[test]

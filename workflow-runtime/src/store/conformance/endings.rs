@@ -3,13 +3,15 @@
 use super::letters::post;
 use super::notes::{note, set};
 use super::*;
-use crate::store::{NoteKey, Reopening, RunQuery, StoreError};
+use crate::store::{Guard, NoteChange, NoteKey, Reopening, RunQuery, StoreError};
 
 fn reopening(n: u64, seq: u64) -> Reopening {
     Reopening {
         run: id(n),
         seq,
         frame: frame(n, seq, 25),
+        guards: Vec::new(),
+        notes: Vec::new(),
     }
 }
 
@@ -84,6 +86,47 @@ pub async fn other_ends_are_final(harness: &dyn Harness) {
         revived += u64::from(one.await.is_ok());
     }
     assert_eq!(revived, 1);
+}
+
+/// A run is taken up again only as long as notes say what they must, and together with the notes of the same
+/// write.
+pub async fn a_revival_is_guarded(harness: &dyn Harness) {
+    let mut store = harness.fresh().await;
+    failed(&*store, 1).await;
+    let key = |name: &[u8]| NoteKey::new(7, &[name]);
+    set(&*store, &key(b"generation"), Some("1")).await;
+    let guarded = |expected: Option<&'static [u8]>| Reopening {
+        guards: vec![Guard {
+            key: key(b"generation"),
+            expected: expected.map(Bytes::from_static),
+        }],
+        notes: vec![NoteChange {
+            key: key(b"retries"),
+            value: Some(Bytes::from_static(b"one")),
+        }],
+        ..reopening(1, 5)
+    };
+    for wrong in [None, Some(b"2".as_slice())] {
+        let refused = store.revive(guarded(wrong)).await;
+        assert!(
+            matches!(refused, Err(StoreError::Guarded { .. })),
+            "{refused:?}"
+        );
+        assert!(matches!(state(&*store, 1).await, RunState::Ended(_)));
+        let noted = note(&*store, &key(b"retries")).await;
+        assert_eq!(noted, None, "nothing was changed");
+    }
+    let revived = store.revive(guarded(Some(b"1"))).await;
+    revived.expect("revived");
+    for _ in 0..2 {
+        assert_eq!(state(&*store, 1).await, RunState::Active);
+        let noted = note(&*store, &key(b"retries")).await;
+        assert_eq!(noted.as_deref(), Some("one"));
+        let Some(reopened) = harness.again(store).await else {
+            return;
+        };
+        store = reopened;
+    }
 }
 
 /// A run that was taken up again is as it was after restarts, and in no list of failed ones.

@@ -15,6 +15,7 @@
 
 mod endings;
 mod letters;
+mod lines;
 mod notes;
 mod reads;
 mod restarts;
@@ -27,6 +28,7 @@ use bytes::Bytes;
 
 pub use self::endings::*;
 pub use self::letters::*;
+pub use self::lines::*;
 pub use self::notes::*;
 pub use self::reads::*;
 pub use self::restarts::*;
@@ -126,6 +128,10 @@ macro_rules! __store_rules {
             letters_survive_restarts
             letters_to_nobody_are_refused_or_dropped
             a_letter_makes_a_sleeping_run_due
+            waiting_letters_go_with_the_line
+            a_letter_to_a_run_that_went_on_reaches_the_newest
+            no_letter_is_lost_while_a_run_goes_on
+            a_line_that_leads_nowhere_takes_no_letters
             a_note_says_what_was_written_last
             notes_are_listed_below_a_prefix_in_pages
             notes_have_limits
@@ -143,6 +149,7 @@ macro_rules! __store_rules {
             runs_are_listed_oldest_first_and_by_origin
             a_failed_run_is_taken_up_again
             other_ends_are_final
+            a_revival_is_guarded
             revival_survives_restarts
             deleted_runs_are_gone_with_their_notes
             a_deleted_id_can_be_used_again

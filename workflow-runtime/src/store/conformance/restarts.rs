@@ -18,6 +18,8 @@ pub async fn a_closed_store_answers_stopped(harness: &dyn Harness) {
         run: id(1),
         seq: 1,
         frame: frame(1, 1, 5),
+        guards: Vec::new(),
+        notes: Vec::new(),
     };
     let answers = [
         store.create(new_run(2)).await.map(|_| ()),

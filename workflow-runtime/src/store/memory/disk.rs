@@ -13,8 +13,8 @@ use crate::clock::Timestamp;
 use crate::ids::RunId;
 use crate::store::{
     Append, Changes, Claim, Commit, Creation, Durability, EndKind, Epoch, Guard, Mail, NewRun,
-    NoteKey, Parking, Refusal, Reopening, RunHeader, RunOrder, RunPosition, RunQuery, RunState,
-    Sleeper, StoreError, StoreResult,
+    Newest, NoteChange, NoteKey, Parking, Refusal, Reopening, RunHeader, RunOrder, RunPosition,
+    RunQuery, RunState, Sleeper, StoreError, StoreResult,
 };
 
 /// One write as it lies on the disk.
@@ -33,7 +33,7 @@ pub(super) enum Write {
     /// A run was woken.
     Wake(RunId),
     /// A failed run was taken up again.
-    Reopen(RunId, Bytes),
+    Reopen(RunId, Bytes, Vec<NoteChange>),
     /// Runs were deleted.
     Delete(Vec<RunId>),
     /// The mark of a clean stop.
@@ -202,12 +202,17 @@ impl Table {
                 let run = self.known(append.run);
                 run.frames.extend(append.frames.iter().cloned());
                 run.mail.retain(|mail| mail.number >= append.taken);
+                let mut left = Vec::new();
                 if let Some(end) = append.end {
                     run.header.state = RunState::Ended(end);
-                    run.mail.clear();
+                    left = std::mem::take(&mut run.mail);
                 }
                 if let Some(changes) = &append.changes {
                     self.change(changes);
+                }
+                // Only if it went on as a new run does anybody get them.
+                for mail in left {
+                    self.post(append.run, mail.body);
                 }
             }
             Write::Commit(changes) => self.change(changes),
@@ -221,10 +226,11 @@ impl Table {
                 self.known(*run).header.state = RunState::Asleep { wake_at: *wake_at };
             }
             Write::Wake(run) => self.known(*run).header.state = RunState::Active,
-            Write::Reopen(run, frame) => {
+            Write::Reopen(run, frame, notes) => {
                 let run = self.known(*run);
                 run.frames.push(frame.clone());
                 run.header.state = RunState::Active;
+                self.note_all(notes);
             }
             Write::Delete(runs) => runs.iter().for_each(|run| self.remove(*run)),
             Write::Close => {}
@@ -244,23 +250,40 @@ impl Table {
             }
         }
         for letter in &changes.post {
-            let Some(run) = self.runs.get_mut(&letter.to) else {
-                continue;
-            };
-            if !run.ended() {
-                run.mail.push(Mail {
-                    number: run.next_letter,
-                    body: letter.body.clone(),
-                });
-                run.next_letter += 1;
-            }
+            self.post(letter.to, letter.body.clone());
         }
-        for change in &changes.notes {
+        self.note_all(&changes.notes);
+    }
+
+    fn note_all(&mut self, notes: &[NoteChange]) {
+        for change in notes {
             match &change.value {
                 Some(value) => self.notes.insert(change.key.clone(), value.clone()),
                 None => self.notes.remove(&change.key),
             };
         }
+    }
+
+    /// Puts a letter into the mailbox of whoever takes it, if there is anybody.
+    fn post(&mut self, to: RunId, body: Bytes) {
+        let to = self.addressee(to);
+        if let Some(run) = self.runs.get_mut(&to).filter(|run| !run.ended()) {
+            run.mail.push(Mail {
+                number: run.next_letter,
+                body,
+            });
+            run.next_letter += 1;
+        }
+    }
+
+    /// Who takes the letters to a run: itself, or the newest of its line if it went on.
+    fn addressee(&self, to: RunId) -> RunId {
+        let went_on = self.runs.get(&to).filter(|run| run.header.went_on());
+        let newest = went_on.and_then(|run| {
+            let note = self.notes.get(&Newest::key(run.header.first_of_line()))?;
+            Newest::decode(note)
+        });
+        newest.map_or(to, |newest| newest.run)
     }
 
     /// Says what keeps a commit from being made.
@@ -282,7 +305,7 @@ impl Table {
             }
         }
         for letter in &commit.changes.post {
-            match self.runs.get(&letter.to) {
+            match self.runs.get(&self.addressee(letter.to)) {
                 Some(run) if run.ended() => return Some(Refusal::Ended(letter.to)),
                 None if !created.contains(&letter.to) => {
                     return Some(Refusal::Unknown(letter.to));
@@ -318,7 +341,10 @@ impl Table {
         let failed =
             matches!(found.header.state, RunState::Ended(end) if end.kind == EndKind::Failed);
         let expected = found.frames.len() as u64;
-        if !failed {
+        let says = |guard: &Guard| self.notes.get(&guard.key) == guard.expected.as_ref();
+        if !reopening.guards.iter().all(says) {
+            Err(StoreError::Guarded { run })
+        } else if !failed {
             Err(StoreError::Ended { run })
         } else if reopening.seq != expected {
             let got = reopening.seq;

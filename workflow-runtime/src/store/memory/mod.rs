@@ -36,8 +36,9 @@ use self::disk::{Log, Table, Write};
 pub use self::faults::{Fault, FaultPlan, Surviving};
 use self::process::{Held, Inner, Process};
 use super::{
-    Append, BoxFuture, Changes, Claim, Commit, Committed, Creation, Epoch, Mail, NewRun, NoteKey,
-    Parking, Released, Reopening, RunHeader, RunQuery, Sleeper, Store, StoreResult,
+    Append, BoxFuture, Changes, Claim, Commit, Committed, Creation, Epoch, Mail, NewRun,
+    NoteChange, NoteKey, Parking, Released, Reopening, RunHeader, RunQuery, Sleeper, Store,
+    StoreResult,
 };
 use crate::clock::Timestamp;
 use crate::ids::RunId;
@@ -338,11 +339,14 @@ impl Store for MemoryStore {
         if let Some(refusal) = inner.refusal() {
             return refusal.answer();
         }
-        match inner.table.accept_reopen(&reopening) {
+        let notes = reopening.notes.iter().try_for_each(NoteChange::check);
+        match notes.and_then(|()| inner.table.accept_reopen(&reopening)) {
             Ok(()) => {
-                let Reopening { run, frame, .. } = reopening;
+                let Reopening {
+                    run, frame, notes, ..
+                } = reopening;
                 let epoch = inner.table.next_epoch(run);
-                self.write(&mut inner, Write::Reopen(run, frame), epoch)
+                self.write(&mut inner, Write::Reopen(run, frame, notes), epoch)
             }
             Err(error) => Box::pin(ready(Err(error))),
         }

@@ -13,12 +13,11 @@
 //! items                      until the end
 //! ```
 
-use std::sync::LazyLock;
-
 use bytes::Bytes;
 
 use super::bytes::{Malformed, Reader, put_bytes, put_encoded};
 use crate::codec;
+use crate::hashing::HashContext;
 use crate::ids::RunId;
 use crate::store::{NoteKey, Parking, RunEnd, RunHeader};
 
@@ -46,8 +45,7 @@ const NOTED: u8 = 6;
 const WOKEN: u8 = 7;
 const REVIVED: u8 = 8;
 
-static CHAIN: LazyLock<blake3::Hasher> =
-    LazyLock::new(|| blake3::Hasher::new_derive_key("workflow-runtime 2026-11 store chain"));
+static CHAIN: HashContext = HashContext::new("workflow-runtime 2026-11 store chain");
 
 /// What a block says beside its items.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -191,7 +189,7 @@ impl Draft {
 
 /// Computes a chain value.
 fn link(previous: &Chain, commit: u64, content: &[u8]) -> Chain {
-    let mut hash = blake3::Hasher::clone(&CHAIN);
+    let mut hash = CHAIN.hasher();
     hash.update(previous);
     hash.update(&commit.to_le_bytes());
     hash.update(content);

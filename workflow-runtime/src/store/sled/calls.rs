@@ -17,8 +17,9 @@ use super::{MAX_APPEND_BYTES, SledStore, check};
 use crate::clock::Timestamp;
 use crate::ids::RunId;
 use crate::store::{
-    Append, BoxFuture, Changes, Claim, Commit, Committed, Creation, Epoch, Mail, NewRun, NoteKey,
-    Parking, Released, Reopening, RunHeader, RunQuery, Sleeper, Store, StoreError, StoreResult,
+    Append, BoxFuture, Changes, Claim, Commit, Committed, Creation, Epoch, Mail, NewRun,
+    NoteChange, NoteKey, Parking, Released, Reopening, RunHeader, RunQuery, Sleeper, Store,
+    StoreError, StoreResult,
 };
 
 /// Refuses what is too large for one write; the store itself goes on.
@@ -90,8 +91,12 @@ impl Store for SledStore {
 
     fn revive(&self, reopening: Reopening) -> BoxFuture<'_, StoreResult<Epoch>> {
         let bytes = reopening.frame.len();
+        let notes = reopening.notes.iter().try_for_each(NoteChange::check);
         let mut state = self.shared.lock();
-        match fits(reopening.run, bytes).and_then(|()| state.open()) {
+        match notes
+            .and_then(|()| fits(reopening.run, bytes))
+            .and_then(|()| state.open())
+        {
             Ok(()) => self.ask(&mut state, |reply| Op::Revive(reopening, reply)),
             Err(error) => Box::pin(ready(Err(error))),
         }
@@ -259,6 +264,10 @@ impl Store for SledStore {
 
     fn list(&self, query: RunQuery) -> BoxFuture<'_, StoreResult<Vec<RunHeader>>> {
         self.offload(move |shared| shared.read(|database| view::list(shared, database, &query)))
+    }
+
+    fn is_exclusive(&self) -> bool {
+        true // the directory is locked, and a store cannot be cloned
     }
 
     fn stopped_cleanly(&self) -> bool {

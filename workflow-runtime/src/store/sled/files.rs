@@ -7,6 +7,7 @@ use std::fs::{self, File, Permissions, TryLockError};
 use std::io::{self, ErrorKind, Read, Seek, SeekFrom, Write};
 use std::os::unix::fs::{DirBuilderExt, FileExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
 use super::block::Chain;
 use super::bytes::Reader;
@@ -143,6 +144,13 @@ pub(super) struct Lock {
     _file: File,
 }
 
+/// How long the lock is waited for. A process that forks at the moment at which a store is closed has it until the
+/// new process executes its program, and so has one that is just being killed.
+const LOCK_WITHIN: Duration = Duration::from_millis(500);
+
+/// How often it is tried meanwhile.
+const LOCK_STEP: Duration = Duration::from_millis(5);
+
 impl Lock {
     /// Takes the lock, or says who is faster.
     pub(super) fn take(directory: &Path) -> StoreResult<Self> {
@@ -150,12 +158,20 @@ impl Lock {
         let file = private(&path)
             .open(&path)
             .map_err(|error| io_error("opening", &path, &error))?;
-        match file.try_lock() {
-            Ok(()) => Ok(Self { _file: file }),
-            Err(TryLockError::WouldBlock) => Err(StoreError::InUse {
-                path: directory.to_path_buf(),
-            }),
-            Err(TryLockError::Error(error)) => Err(io_error("locking", &path, &error)),
+        let begun = Instant::now();
+        loop {
+            match file.try_lock() {
+                Ok(()) => return Ok(Self { _file: file }),
+                Err(TryLockError::WouldBlock) if begun.elapsed() < LOCK_WITHIN => {
+                    std::thread::sleep(LOCK_STEP);
+                }
+                Err(TryLockError::WouldBlock) => {
+                    return Err(StoreError::InUse {
+                        path: directory.to_path_buf(),
+                    });
+                }
+                Err(TryLockError::Error(error)) => return Err(io_error("locking", &path, &error)),
+            }
         }
     }
 }

@@ -10,8 +10,8 @@ use super::shared::Shared;
 use crate::clock::Timestamp;
 use crate::ids::RunId;
 use crate::store::{
-    Append, Changes, Commit, Committed, Creation, Durability, Epoch, Letter, NewRun, NoteChange,
-    Refusal, Released, Reopening, RunState, StoreError, StoreResult,
+    Append, Changes, Commit, Committed, Creation, Durability, EndKind, Epoch, Letter, NewRun,
+    NoteChange, Refusal, Released, Reopening, RunState, StoreError, StoreResult,
 };
 
 /// How many bytes of a block's buffer are kept for the next one.
@@ -126,15 +126,58 @@ impl Group {
             append.taken = self.judge.take(shared, run, append.taken);
             self.draft.taken(run, append.taken);
         }
+        let mut left = Vec::new();
         if let Some(end) = append.end {
+            if end.kind == EndKind::Continued {
+                left = self.letters_to(shared, run);
+            }
             self.judge.end(run, end);
         }
         let changes = append.changes.take();
         self.changes.push(Change::Appended(append));
-        match changes {
-            Some(changes) => self.change(shared, *changes),
-            None => Ok(()),
+        if let Some(changes) = changes {
+            self.change(shared, *changes)?;
         }
+        for letter in left {
+            self.forward(shared, letter)?;
+        }
+        Ok(())
+    }
+
+    /// The letters that wait for a run, also those that come with this group.
+    fn letters_to(&mut self, shared: &Shared, run: RunId) -> Vec<Letter> {
+        let (taken, committed) = self.judge.waiting(shared, run);
+        let mut bodies: Vec<_> = committed.into_iter().map(|mail| mail.body).collect();
+        for change in &self.changes {
+            match change {
+                Change::Posted(to, number, body) if *to == run && *number >= taken => {
+                    bodies.push(body.clone());
+                }
+                _ => {}
+            }
+        }
+        let letters = bodies.into_iter().map(|body| Letter { to: run, body });
+        letters.collect()
+    }
+
+    /// Posts a letter to whoever takes it, if there is anybody.
+    fn forward(&mut self, shared: &Shared, letter: Letter) -> StoreResult<()> {
+        let (to, recipient) = self.addressee(shared, letter.to)?;
+        if recipient == Recipient::Takes {
+            self.post(Letter { to, ..letter });
+        }
+        Ok(())
+    }
+
+    /// Who takes the letters to a run: itself, or the newest of its line if it went on.
+    fn addressee(&mut self, shared: &Shared, to: RunId) -> StoreResult<(RunId, Recipient)> {
+        let recipient = self.judge.recipient(shared, to)?;
+        if recipient == Recipient::Ended
+            && let Some(heir) = self.judge.heir(shared, to)?
+        {
+            return Ok((heir, self.judge.recipient(shared, heir)?));
+        }
+        Ok((to, recipient))
     }
 
     /// Makes changes as far as they fit.
@@ -143,9 +186,7 @@ impl Group {
             self.create(shared, run)?;
         }
         for letter in changes.post {
-            if self.judge.recipient(shared, letter.to)? == Recipient::Takes {
-                self.post(letter);
-            }
+            self.forward(shared, letter)?;
         }
         for note in changes.notes {
             self.note(note);
@@ -224,7 +265,7 @@ impl Group {
             if create.iter().any(|new| new.header.run == letter.to) {
                 continue;
             }
-            match self.judge.recipient(shared, letter.to)? {
+            match self.addressee(shared, letter.to)?.1 {
                 Recipient::Takes => {}
                 Recipient::Ended => return Ok(Some(Refusal::Ended(letter.to))),
                 Recipient::Unknown => return Ok(Some(Refusal::Unknown(letter.to))),
@@ -268,7 +309,18 @@ impl Group {
         }
     }
 
-    fn revive(&mut self, shared: &Shared, reopening: Reopening) -> StoreResult<StoreResult<Epoch>> {
+    fn revive(
+        &mut self,
+        shared: &Shared,
+        mut reopening: Reopening,
+    ) -> StoreResult<StoreResult<Epoch>> {
+        let run = reopening.run;
+        for wanted in std::mem::take(&mut reopening.guards) {
+            if self.judge.note(shared, &wanted.key)? != wanted.expected {
+                return Ok(Err(StoreError::Guarded { run }));
+            }
+        }
+        let notes = std::mem::take(&mut reopening.notes);
         let epoch = match self.judge.revive(shared, &reopening)? {
             Ok(epoch) => epoch,
             Err(refused) => return Ok(Err(refused)),
@@ -276,6 +328,7 @@ impl Group {
         self.draft
             .revived(reopening.run, reopening.seq, &reopening.frame);
         self.changes.push(Change::Revived(reopening, epoch));
+        notes.into_iter().for_each(|note| self.note(note));
         Ok(Ok(epoch))
     }
 

@@ -15,7 +15,8 @@ use super::table::{Live, Table};
 use crate::id_map::{IdMap, IdSet};
 use crate::ids::RunId;
 use crate::store::{
-    EndKind, Epoch, NoteKey, Reopening, RunEnd, RunHeader, RunState, StoreError, StoreResult,
+    EndKind, Epoch, Mail, Newest, NoteKey, Reopening, RunEnd, RunHeader, RunState, StoreError,
+    StoreResult,
 };
 
 /// What a group is about to change, as far as what follows in it depends on that.
@@ -109,6 +110,33 @@ impl Judge {
         Ok(found.expect("it was just taken back"))
     }
 
+    /// Returns who takes the letters to a run that went on as a new one: the newest of its line.
+    pub(super) fn heir(&self, shared: &Shared, run: RunId) -> StoreResult<Option<RunId>> {
+        let Some(mut header) = self.existing(shared, run)? else {
+            return Ok(None);
+        };
+        if let Some(end) = self.ended.get(&run) {
+            header.state = RunState::Ended(*end);
+        }
+        if !header.went_on() {
+            return Ok(None);
+        }
+        let note = self.note(shared, &Newest::key(header.first_of_line()))?;
+        let newest = note.as_deref().and_then(Newest::decode);
+        Ok(newest.map(|newest| newest.run).filter(|heir| *heir != run))
+    }
+
+    /// Returns the number of the first letter to a run that was not taken, and those that wait as far as
+    /// committed.
+    pub(super) fn waiting(&mut self, shared: &Shared, run: RunId) -> (u64, Vec<Mail>) {
+        let from = *self.mail(shared, run).0;
+        let state = shared.lock();
+        let live = state.table.runs.get(&run);
+        let mailbox = live.and_then(|live| live.mailbox.as_ref());
+        let waiting = mailbox.map_or_else(Vec::new, |mailbox| mailbox.from(from));
+        (from, waiting)
+    }
+
     fn recipient_in(&mut self, table: &mut Table, run: RunId) -> Option<Recipient> {
         let live = table.runs.get_mut(&run)?;
         if live.ended() && !self.revived.contains(&run) {
@@ -178,11 +206,12 @@ impl Judge {
         reopening: &Reopening,
     ) -> StoreResult<StoreResult<Epoch>> {
         let run = reopening.run;
-        loop {
+        // From the look at the table until it is pinned under one lock: the archiver may be about to put it away.
+        let mut state = loop {
             let departures = {
                 let state = shared.lock();
                 if state.table.runs.contains_key(&run) {
-                    break;
+                    break state;
                 }
                 if state.table.deleting.contains(&run) {
                     return Ok(Err(StoreError::UnknownRun { run }));
@@ -200,8 +229,7 @@ impl Judge {
             if state.table.departures == departures && !state.table.deleting.contains(&run) {
                 take_back(&mut state.table, stored);
             }
-        }
-        let mut state = shared.lock();
+        };
         let table = &mut state.table;
         let epoch = table.next_epoch();
         let live = table.runs.get_mut(&run).expect("it was just looked at");

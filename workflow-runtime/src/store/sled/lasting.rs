@@ -7,6 +7,7 @@ use super::SledStore;
 use super::keys::{self, Key};
 use super::plan::put;
 use super::segment::{Tombstone, pack};
+use super::table::MAX_TAIL_BYTES;
 use super::tests::{Closed, append, ending, header, new_run};
 use crate::clock::Timestamp;
 use crate::ids::RunId;
@@ -107,6 +108,8 @@ async fn what_is_idle_lasts_and_does_not_keep_the_log() {
         run: header(14).run,
         seq: 2,
         frame: Bytes::from_static(b"again"),
+        guards: Vec::new(),
+        notes: Vec::new(),
     };
     store.revive(reopening).await.expect("revived");
     outlive_the_log(&closed, &store, 100).await;
@@ -216,7 +219,7 @@ async fn a_deletion_that_was_cut_short_is_finished_before_anything_else() {
     closed.tamper(|database| {
         let mut writes = Vec::new();
         let frames: Vec<Bytes> = (0..200).map(|n| vec![n; 3_000].into()).collect();
-        for (key, record) in pack(at, 0, &frames) {
+        for (key, record) in pack(at, 0, frames.iter()) {
             put(&mut writes, &key, &record);
         }
         let tombstone = Tombstone {
@@ -252,7 +255,7 @@ async fn furnished() -> (Closed, RunId) {
     put_to_sleep(&store, 20, Epoch::FIRST).await;
     commit(&store, &[(1, "letter")], &[(note("x"), "1")]).await;
     let epoch = claim(&store, 1).await;
-    let mut long = append(1, 10, 5_000);
+    let mut long = append(1, 10, MAX_TAIL_BYTES + 1);
     long.epoch = epoch;
     store.append(long).await.expect("appended");
     store.settled();

@@ -5,12 +5,13 @@
 //! touches a file or the database: it says what is to be moved, the archiver moves it.
 
 use std::collections::VecDeque;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 
 use super::overlay::{MovingNote, Overlay};
-use super::table::{Entry, Live, Table};
+use super::table::{Entry, Live, Table, TailFrame};
 use crate::ids::RunId;
 use crate::store::{Mail, NoteKey, RunHeader};
 
@@ -103,7 +104,7 @@ pub(super) struct Moving {
     /// How many frames are in segments already.
     pub(super) archived: u64,
     /// The frames to be moved.
-    pub(super) frames: Vec<Bytes>,
+    pub(super) frames: Arc<Vec<TailFrame>>,
     /// The letters to be moved.
     pub(super) letters: Vec<Mail>,
     /// Letters below the first number were taken, the second is that of the next one.
@@ -121,6 +122,8 @@ pub(super) struct Gone {
     /// Runs that left the table: freed by whoever gets this, outside the lock.
     #[expect(clippy::vec_box, reason = "they come boxed, and are only to be freed")]
     runs: Vec<Box<Live>>,
+    /// Frames that are in segments now: the same.
+    frames: Vec<Arc<Vec<TailFrame>>>,
 }
 
 /// When the archiver has something to do.
@@ -342,15 +345,14 @@ impl Ledger {
                 .get_mut(&run)
                 .expect("a run leaves the table only here");
             if moved.leaves && live.pins == 0 && live.leaves() && moved.is_all_of(live) {
+                gone.frames.push(moved.frames);
                 gone.runs.extend(table.remove(run));
                 continue;
             }
             live.due = false;
             live.entry = moved.entry;
-            live.archived += moved.frames.len() as u64;
-            live.tail.drain(..moved.frames.len());
-            live.tail.shrink_to_fit();
-            live.tail_bytes = live.tail.iter().map(|frame| frame.bytes.len()).sum();
+            gone.frames.push(moved.frames);
+            live.end_move();
             live.changed_in.drain(..moved.changes);
             // It went on while it was moved.
             if live.wants_archiving() || live.needs_before(self.sweeping_to) {
@@ -391,15 +393,16 @@ impl Ledger {
 }
 
 impl Moving {
-    fn new(live: &Live, letters: impl Iterator<Item = Mail>) -> Self {
+    fn new(live: &mut Live, letters: impl Iterator<Item = Mail>) -> Self {
         let mailbox = live.mailbox.as_ref();
+        let mailbox = mailbox.map_or((0, 0), |mail| (mail.taken, mail.next));
         Self {
             header: live.header.clone(),
             leaves: live.leaves(),
             archived: live.archived,
-            frames: live.tail.iter().map(|frame| frame.bytes.clone()).collect(),
+            frames: live.begin_move(),
             letters: letters.collect(),
-            mailbox: mailbox.map_or((0, 0), |mail| (mail.taken, mail.next)),
+            mailbox,
             changes: live.changed_in.len(),
             entry: live.entry.clone(),
         }
@@ -407,6 +410,6 @@ impl Moving {
 
     /// Says whether nothing was committed to the run since.
     fn is_all_of(&self, live: &Live) -> bool {
-        self.frames.len() == live.tail.len() && self.changes == live.changed_in.len()
+        live.tail.is_empty() && self.changes == live.changed_in.len()
     }
 }

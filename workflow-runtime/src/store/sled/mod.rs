@@ -51,7 +51,9 @@ mod view;
 
 use std::future::ready;
 use std::path::Path;
+use std::pin::Pin;
 use std::sync::{Arc, Mutex, PoisonError};
+use std::task::{Context, Poll};
 use std::thread::JoinHandle;
 
 use tokio::sync::oneshot;
@@ -151,13 +153,7 @@ impl SledStore {
     ) -> BoxFuture<'static, StoreResult<T>> {
         let (reply, answer) = oneshot::channel();
         self.shared.push(state, op(reply));
-        let shared = Arc::clone(&self.shared);
-        Box::pin(async move {
-            match answer.await {
-                Ok(answer) => answer,
-                Err(_) => Err(shared.lock().stopped()),
-            }
-        })
+        Box::pin(Answer(answer))
     }
 
     /// Says why a run that is not in memory takes no write.
@@ -225,6 +221,24 @@ impl SledStore {
                 }
                 Err(_) => read(&shared),
             }
+        })
+    }
+}
+
+/// The answer to something that was queued. It holds nothing of the store: every step waits for one,
+/// and counting those that wait would have all threads write to one place.
+struct Answer<T>(oneshot::Receiver<StoreResult<T>>);
+
+impl<T> Future for Answer<T> {
+    type Output = StoreResult<T>;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<StoreResult<T>> {
+        Pin::new(&mut self.0).poll(cx).map(|answer| {
+            // Everything that is queued is answered, unless the committer itself broke down.
+            answer.unwrap_or_else(|_| {
+                let reason = "its committer stopped in the middle of a commit".to_owned();
+                Err(StoreError::Stopped { reason })
+            })
         })
     }
 }

@@ -12,9 +12,9 @@ use crate::digest::Digest;
 use crate::ids::RunId;
 use crate::store::memory::{MemoryStore, Surviving};
 use crate::store::{
-    Append, Changes, Commit, Durability, EndKind, Epoch, Guard, Letter, NewRun, NoteChange,
-    NoteKey, ParkReason, Parking, Reopening, RunEnd, RunHeader, RunOrder, RunQuery, RunState,
-    Sleeper, Store, StoreResult,
+    Append, Changes, Commit, Durability, EndKind, Epoch, Guard, Letter, NewRun, Newest, NoteChange,
+    NoteKey, Origin, ParkReason, Parking, Reopening, RunEnd, RunHeader, RunOrder, RunQuery,
+    RunState, Sleeper, Store, StoreResult,
 };
 
 /// How many runs there are: few, so that ids are used again.
@@ -54,7 +54,10 @@ fn header(n: u64, numbers: &mut Numbers) -> RunHeader {
         key: None,
         input_digest: Digest::from_bytes([0; 16]),
         created_at: Timestamp::from_micros(n / 2),
-        origin: None,
+        origin: match numbers.below(3) {
+            0 => Some(Origin::Continued(id(numbers.below(RUNS)))),
+            _ => None,
+        },
         state: match numbers.below(4) {
             0 => RunState::Asleep {
                 wake_at: wake_at(numbers),
@@ -92,6 +95,16 @@ fn changes(numbers: &mut Numbers) -> Changes {
         let key = key(numbers);
         let value = (numbers.below(3) > 0).then(|| numbers.bytes());
         changes.notes.push(NoteChange { key, value });
+    }
+    if numbers.below(2) == 0 {
+        let newest = Newest {
+            run: id(numbers.below(RUNS)),
+            ordinal: 1,
+        };
+        changes.notes.push(NoteChange {
+            key: Newest::key(id(numbers.below(RUNS))),
+            value: Some(newest.encode()),
+        });
     }
     changes
 }
@@ -183,6 +196,8 @@ impl Pair {
             run,
             seq,
             frame: numbers.bytes(),
+            guards: Vec::new(),
+            notes: Vec::new(),
         };
         let gone: Vec<RunId> = (0..3).map(|_| id(numbers.below(RUNS))).collect();
         let mut answers = [String::new(), String::new()];
@@ -224,8 +239,9 @@ impl Pair {
 
     async fn append(&self, run: RunId, seq: u64, numbers: &mut Numbers, more: &Changes) -> Append {
         let frames = (0..numbers.below(3)).map(|_| numbers.bytes()).collect();
-        let kind = match numbers.below(2) {
+        let kind = match numbers.below(3) {
             0 => EndKind::Failed,
+            1 => EndKind::Continued,
             _ => EndKind::Completed,
         };
         let at = Timestamp::from_micros(9);

@@ -51,7 +51,8 @@ impl Plan {
         let run = header.run;
         let (taken, next_letter) = moving.mailbox;
         let frames = moving.archived + moving.frames.len() as u64;
-        for (key, record) in pack(header.position(), moving.archived, &moving.frames) {
+        let tail = moving.frames.iter().map(|frame| &frame.bytes);
+        for (key, record) in pack(header.position(), moving.archived, tail) {
             put(&mut self.early, &key, &record);
         }
         for mail in &moving.letters {

@@ -82,6 +82,8 @@ async fn fail_and_go_on(store: Arc<SledStore>, n: u64) {
             run,
             seq: seq + 1,
             frame: Bytes::from_static(b"again"),
+            guards: Vec::new(),
+            notes: Vec::new(),
         };
         epoch = store.revive(reopening).await.expect("revived");
     }

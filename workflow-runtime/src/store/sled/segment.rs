@@ -17,10 +17,15 @@ use crate::store::{NoteKey, RunHeader, RunPosition};
 const OVERHEAD: usize = 4;
 
 /// Packs frames into segment records: each with its key.
-pub(super) fn pack(at: RunPosition, first_seq: u64, frames: &[Bytes]) -> Vec<(Key, Vec<u8>)> {
+pub(super) fn pack<'a>(
+    at: RunPosition,
+    first_seq: u64,
+    frames: impl ExactSizeIterator<Item = &'a Bytes>,
+) -> Vec<(Key, Vec<u8>)> {
     let mut records = Vec::new();
     let mut record = Vec::new();
     let mut record_seq = first_seq;
+    let mut left = frames.len();
     for (seq, frame) in (first_seq..).zip(frames) {
         let full = record.len() + frame.len() + OVERHEAD > MAX_VALUE - OVERHEAD;
         if full && !record.is_empty() {
@@ -29,7 +34,10 @@ pub(super) fn pack(at: RunPosition, first_seq: u64, frames: &[Bytes]) -> Vec<(Ke
         }
         if record.is_empty() {
             record_seq = seq;
+            // As much as it takes if all that is left is as long as this one.
+            record.reserve(((frame.len() + OVERHEAD) * left).min(MAX_VALUE));
         }
+        left -= 1;
         put_bytes(&mut record, frame);
     }
     if !record.is_empty() {
@@ -253,7 +261,7 @@ mod tests {
             .iter()
             .map(|len| Bytes::from(vec![7; *len]))
             .collect();
-        let records = pack(at, 5, &frames);
+        let records = pack(at, 5, frames.iter());
         let mut back = Vec::new();
         for (key, record) in &records {
             let (_, seq) = super::super::keys::segment_of(key.as_bytes()).expect("a segment");

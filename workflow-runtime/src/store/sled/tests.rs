@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use super::database::{Database, Settings, Write};
 use super::keys::Key;
+use super::table::MAX_TAIL_BYTES;
 use super::{SledOptions, SledStore};
 use crate::clock::Timestamp;
 use crate::digest::Digest;
@@ -127,7 +128,8 @@ impl Closed {
             store.create(new_run(n)).await.expect("created");
         }
         for seq in 1..10 {
-            store.append(append(1, seq, 900)).await.expect("appended");
+            let appended = store.append(append(1, seq, MAX_TAIL_BYTES / 8)).await;
+            appended.expect("appended");
         }
         store.append(ending(4, 1)).await.expect("ended");
         for seq in 1..4 {

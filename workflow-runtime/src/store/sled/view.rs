@@ -44,7 +44,7 @@ impl Snapshot {
         Self {
             header: live.header.clone(),
             archived: live.archived,
-            tail: live.tail.iter().map(|frame| frame.bytes.clone()).collect(),
+            tail: live.frames().map(|frame| frame.bytes.clone()).collect(),
             mail: mailbox.map_or_else(Vec::new, |mail| mail.from(0)),
             next_letter: mailbox.map_or(0, |mail| mail.next),
         }

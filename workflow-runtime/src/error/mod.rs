@@ -6,12 +6,18 @@
 //!
 //! What the engine itself refuses (opening, starting) is an `EngineError`, never this.
 
+mod already_done;
+mod result_ext;
+
 use std::fmt;
 use std::time::{Duration, SystemTime};
 
 use serde::{Deserialize, Serialize};
 
 use crate::clock::Timestamp;
+
+pub(crate) use already_done::AlreadyDone;
+pub use result_ext::ResultExt;
 
 /// The result of a step or workflow that fails with the crate's own [`Error`].
 pub type Result<T, E = Error> = std::result::Result<T, E>;
@@ -43,6 +49,9 @@ pub struct Error {
     retry: Retry,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     interrupted: Option<Interrupted>,
+    /// The work had been done already: the step succeeds with this value. Never in a journal.
+    #[serde(skip)]
+    done: Option<Box<AlreadyDone>>,
 }
 
 /// What the error asks of the retry policy.
@@ -71,6 +80,7 @@ impl Error {
             causes: Vec::new(),
             retry: Retry::Policy,
             interrupted: None,
+            done: None,
         }
     }
 
@@ -85,6 +95,40 @@ impl Error {
         Self {
             retry: Retry::After(delay),
             ..Self::new(message)
+        }
+    }
+
+    /// Makes an error that means success: the other side says that the work was done already, by an attempt
+    /// of which nobody heard the end. The step that returns it succeeds with `value`, which has to be of
+    /// the type that the step returns; the journal says how it came about.
+    ///
+    /// For a step that fails with this type. [`ResultExt::or_already_done`] is for all error types and is
+    /// checked by the compiler.
+    ///
+    /// ```
+    /// # use workflow_runtime::{Error, Result, get_step_metadata, step};
+    /// # struct Answer { status: u16, receipt: String }
+    /// # async fn post(_key: workflow_runtime::StepId, _cents: u64) -> Result<Answer> {
+    /// #     Ok(Answer { status: 409, receipt: "r-1".into() })
+    /// # }
+    /// #[step(effect = "payment")]
+    /// async fn charge(cents: u64) -> Result<String> {
+    ///     let answer = post(get_step_metadata().step_id, cents).await?;
+    ///     match answer.status {
+    ///         200 => Ok(answer.receipt),
+    ///         409 => Err(Error::already_done(answer.receipt)), // the first attempt had worked
+    ///         status => Err(Error::new(format!("status {status}"))),
+    ///     }
+    /// }
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() { assert_eq!(charge(5).direct().await.unwrap(), "r-1"); }
+    /// ```
+    ///
+    /// In a workflow it is an error like others: a workflow has no other side.
+    pub fn already_done<T: Serialize>(value: T) -> Self {
+        Self {
+            done: Some(Box::new(AlreadyDone::of(&value))),
+            ..Self::fatal("it had been done already")
         }
     }
 
@@ -106,6 +150,7 @@ impl Error {
             causes,
             retry: self.retry,
             interrupted: self.interrupted,
+            done: self.done,
         }
     }
 
@@ -152,6 +197,10 @@ impl Error {
     pub(crate) fn retry(&self) -> Retry {
         self.retry
     }
+
+    pub(crate) fn done(&self) -> Option<&AlreadyDone> {
+        self.done.as_deref()
+    }
 }
 
 impl fmt::Display for Error {
@@ -185,6 +234,7 @@ impl<E: std::error::Error> From<E> for Error {
             causes,
             retry: Retry::Policy,
             interrupted: None,
+            done: None,
         }
     }
 }
@@ -246,47 +296,6 @@ impl From<Interrupted> for Error {
             interrupted: Some(interrupted),
             ..Self::fatal(interrupted)
         }
-    }
-}
-
-/// Says on the spot how a failed result is to be retried.
-pub trait ResultExt<T>: Sized {
-    /// Makes the error fatal: it is not retried.
-    ///
-    /// # Errors
-    ///
-    /// The same failure, as a fatal [`Error`].
-    fn fatal(self) -> Result<T>;
-
-    /// Has the step tried again after `delay`, while attempts are left.
-    ///
-    /// # Errors
-    ///
-    /// The same failure, as an [`Error`] with that delay.
-    fn retry_after(self, delay: Duration) -> Result<T>;
-
-    /// Puts a message in front of the error.
-    ///
-    /// # Errors
-    ///
-    /// The same failure, as the cause of an [`Error`] with that message.
-    fn context(self, message: impl fmt::Display) -> Result<T>;
-}
-
-impl<T, E: Into<Error>> ResultExt<T> for std::result::Result<T, E> {
-    fn fatal(self) -> Result<T> {
-        self.map_err(|error| error.into().into_fatal())
-    }
-
-    fn retry_after(self, delay: Duration) -> Result<T> {
-        self.map_err(|error| Error {
-            retry: Retry::After(delay),
-            ..error.into()
-        })
-    }
-
-    fn context(self, message: impl fmt::Display) -> Result<T> {
-        self.map_err(|error| error.into().context(message))
     }
 }
 

@@ -1,0 +1,57 @@
+//! What a step costs in processor time, for comparing two builds on a machine that others use.
+//!
+//! Wall time says what the disk and the neighbours did; processor time says mostly what the code
+//! did. The amount of work is fixed, so that instruction counts (callgrind) can be compared too.
+
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use workflow_runtime::store::Durability;
+
+use crate::engine;
+
+/// Processor time of all threads of this process, also of those that have ended; in steps of 10 ms.
+pub fn processor_time() -> Duration {
+    let stat = std::fs::read_to_string("/proc/self/stat").expect("Linux");
+    let (_, fields) = stat.rsplit_once(')').expect("a name in brackets");
+    let ticks = fields.split_whitespace().skip(11).take(2);
+    let ticks: u64 = ticks
+        .map(|ticks| ticks.parse::<u64>().expect("a number"))
+        .sum();
+    Duration::from_millis(ticks * 10)
+}
+
+/// Drives `runs` runs of 50 steps, `at_once` at a time, and prints what a step took: opening and
+/// closing the store are not counted.
+pub fn steps(scratch: &Path, at_once: usize, runs: u64) {
+    let dir = engine::fresh(scratch);
+    let total = runs * engine::STEPS_PER_RUN;
+    engine::runtime().block_on(async {
+        let engine = engine::open(dir.path(), Durability::Synced).await;
+        let (began, cpu) = (Instant::now(), processor_time());
+        let handed_out = std::sync::atomic::AtomicU64::new(0);
+        let more = move |_, _| {
+            handed_out.fetch_add(1, std::sync::atomic::Ordering::Relaxed) < runs
+        };
+        engine::drive(&engine, at_once, engine::STEPS_PER_RUN, more).await;
+        let (wall, cpu) = (began.elapsed(), processor_time() - cpu);
+        engine.shutdown().await.expect("it stops");
+        let per_step = |time: Duration| time.as_secs_f64() * 1e6 / total as f64;
+        println!(
+            "{{\"workload\":\"cost-{at_once}\",\"steps\":{total},\"cpu_us_per_step\":{:.3},\"wall_us_per_step\":{:.3}}}",
+            per_step(cpu),
+            per_step(wall)
+        );
+    });
+}
+
+/// Replays a run of so many steps and prints what a step of it took.
+pub fn replay(scratch: &Path, steps: u64) {
+    let replay = engine::replay(scratch, steps);
+    println!(
+        "{{\"workload\":\"cost-replay\",\"steps\":{steps},\"cpu_us_per_step\":{:.3},\"wall_us_per_step\":{:.3},\"open_ms\":{:.1}}}",
+        replay.cpu.as_secs_f64() * 1e6 / steps as f64,
+        1e6 / replay.steps_per_second,
+        replay.open_ms
+    );
+}

@@ -1,0 +1,3 @@
+//! What the testing kit does for users' tests.
+
+mod time;

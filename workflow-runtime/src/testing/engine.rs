@@ -1,0 +1,212 @@
+//! The engine of a test: in memory, with a clock that jumps.
+//!
+//! Owns the set-up: tokio's paused time as the engine's clock, a seed as the source of its ids. It runs
+//! the same engine as a service does, on the same code; it never replaces a part of it.
+
+use std::ops::Deref;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use tokio::runtime::{Handle, RuntimeFlavor};
+use tokio::time::Instant;
+
+use crate::call::Workflow;
+use crate::clock::{Clock, Timestamp};
+use crate::engine::{Engine, EngineBuilder, EngineError};
+use crate::ids::RunIds;
+use crate::store::memory::MemoryStore;
+
+/// When a test's clock begins, unless it is told otherwise: 2030-01-01 00:00 UTC.
+const BEGINS: Timestamp = Timestamp::from_micros(1_893_456_000_000_000);
+
+/// An engine for tests: in memory, with virtual time.
+///
+/// When everything waits, the clock jumps to the next moment at which something is due: a workflow
+/// that sleeps for a month is tested in a millisecond. Nothing really sleeps, also not
+/// `tokio::time::sleep` in a step. The same seed gives the same ids and times, so the same journal,
+/// byte for byte.
+///
+/// Time has steps of a millisecond. The engine needs the current-thread runtime, which is what `#[tokio::test]` gives. It pauses tokio's time on
+/// that runtime, for good.
+///
+/// **Real input and output in a step** (a socket, a file) is not seen by tokio as something that is about
+/// to happen: time jumps on while the step waits for it, to its timeout if it has one. Stub such steps, or
+/// give the step's client as a `#[resource]` and the test a fake.
+///
+/// ```
+/// use std::time::Duration;
+/// use workflow_runtime::testing::TestEngine;
+/// use workflow_runtime::{Result, sleep, workflow};
+///
+/// #[workflow]
+/// async fn reminder(days: u64) -> Result<u64> {
+///     sleep(Duration::from_secs(days * 86_400)).await;
+///     Ok(days)
+/// }
+///
+/// #[tokio::main(flavor = "current_thread")]
+/// async fn main() -> Result<()> {
+///     let engine = TestEngine::builder().register::<reminder>().open().await?;
+///     let run = engine.start(reminder(30)).await?;
+///     assert_eq!(run.result().await?, 30);
+///     assert_eq!(engine.elapsed(), Duration::from_secs(30 * 86_400));
+///     Ok(())
+/// }
+/// ```
+pub struct TestEngine {
+    engine: Engine,
+    clock: Clock,
+    opened_at: Timestamp,
+}
+
+/// Sets a [`TestEngine`] up.
+#[must_use = "nothing is opened until `open` is awaited"]
+pub struct TestEngineBuilder {
+    engine: EngineBuilder,
+    store: MemoryStore,
+    seed: u64,
+    starts_at: Timestamp,
+}
+
+impl TestEngine {
+    /// Begins to set one up.
+    pub fn builder() -> TestEngineBuilder {
+        TestEngineBuilder {
+            engine: Engine::builder(),
+            store: MemoryStore::new(),
+            seed: 0,
+            starts_at: BEGINS,
+        }
+    }
+
+    /// Reads the test's clock.
+    pub fn now(&self) -> SystemTime {
+        self.clock.now().into()
+    }
+
+    /// Says how much time has passed since the engine was opened, by its own clock.
+    pub fn elapsed(&self) -> Duration {
+        self.clock.now().since(self.opened_at)
+    }
+
+    /// Lets this much time pass: all that is due meanwhile happens, each at its moment.
+    ///
+    /// To wait for something, await that instead (a result, a [`Watch`](crate::Watch)): time passes by
+    /// itself as far as it has to. This is for looking at what has *not* happened by then.
+    pub async fn advance(&self, time: Duration) {
+        let until = self.clock.now().after(time);
+        while self.clock.now() < until {
+            tokio::time::sleep(self.clock.pace(until.since(self.clock.now()))).await;
+        }
+        // What is due at this very moment was woken with this task, or behind it.
+        for _ in 0..SETTLING {
+            tokio::task::yield_now().await;
+        }
+    }
+
+    /// Turns the clock forward, as an operator or a time server turns a machine's: no timer has run meanwhile.
+    pub fn turn_forward(&self, by: Duration) {
+        self.clock.turn(micros(by));
+    }
+
+    /// Turns the clock back.
+    pub fn turn_back(&self, by: Duration) {
+        self.clock.turn(-micros(by));
+    }
+}
+
+/// How often a test yields so that all tasks that can go on do: from a timer's wake-up to the end of a run
+/// are a few tasks, each woken by the one before it.
+const SETTLING: usize = 64;
+
+fn micros(time: Duration) -> i64 {
+    i64::try_from(time.as_micros()).unwrap_or(i64::MAX)
+}
+
+impl Deref for TestEngine {
+    type Target = Engine;
+
+    fn deref(&self) -> &Engine {
+        &self.engine
+    }
+}
+
+impl TestEngineBuilder {
+    /// Registers a workflow.
+    pub fn register<W: Workflow>(mut self) -> Self {
+        self.engine = self.engine.register::<W>();
+        self
+    }
+
+    /// Provides a resource, most often a fake.
+    pub fn resource<T: Send + Sync + 'static>(mut self, resource: T) -> Self {
+        self.engine = self.engine.resource(resource);
+        self
+    }
+
+    /// Provides a resource that the test keeps too, or a trait object.
+    pub fn resource_arc<T: ?Sized + Send + Sync + 'static>(mut self, resource: Arc<T>) -> Self {
+        self.engine = self.engine.resource_arc(resource);
+        self
+    }
+
+    /// Sets everything else that an engine can be told: queues, namespaces, limits.
+    pub fn configure(mut self, change: impl FnOnce(EngineBuilder) -> EngineBuilder) -> Self {
+        self.engine = change(self.engine);
+        self
+    }
+
+    /// Sets the seed of the ids of runs without a key; 0 otherwise.
+    pub fn seed(mut self, seed: u64) -> Self {
+        self.seed = seed;
+        self
+    }
+
+    /// Sets what the clock shows at first; 2030-01-01 00:00 UTC otherwise.
+    pub fn starts_at(mut self, time: SystemTime) -> Self {
+        self.starts_at = time.into();
+        self
+    }
+
+    /// Keeps the runs in this store: one with planned faults, or one that an engine was opened on before.
+    pub fn store(mut self, store: MemoryStore) -> Self {
+        self.store = store;
+        self
+    }
+
+    /// Opens the engine, and pauses tokio's time if it is not paused yet.
+    ///
+    /// # Errors
+    ///
+    /// If the runtime has more than one thread, or the configuration cannot work.
+    pub async fn open(self) -> Result<TestEngine, EngineError> {
+        if Handle::current().runtime_flavor() != RuntimeFlavor::CurrentThread {
+            return Err(EngineError::Configuration(
+                "a `TestEngine` needs the current-thread runtime, whose time can be paused: use \
+                 `#[tokio::test]` without `flavor`"
+                    .into(),
+            ));
+        }
+        if !is_paused() {
+            tokio::time::pause();
+        }
+        let clock = Clock::virtual_from(self.starts_at);
+        let opened_at = clock.now();
+        let ids = RunIds::seeded(self.seed);
+        let engine = self.engine.timed(clock.clone(), ids);
+        Ok(TestEngine {
+            engine: engine.open_with(self.store).await?,
+            clock,
+            opened_at,
+        })
+    }
+}
+
+/// Says whether tokio's time stands still. To pause it twice is a panic, and there is no way to ask.
+fn is_paused() -> bool {
+    let (before, real) = (Instant::now(), std::time::Instant::now());
+    while real.elapsed() < Duration::from_micros(1) {
+        std::hint::spin_loop();
+    }
+    before == Instant::now()
+}
