@@ -18,7 +18,9 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use workflow_runtime::Error;
 use workflow_runtime::idempotency::conformance::Harness;
 use workflow_runtime::idempotency::http::IdempotencyLayer;
-use workflow_runtime::idempotency::{InFlight, KeyId, KeyStore, Once, OnceError, RedisKeys};
+use workflow_runtime::idempotency::{
+    InFlight, KeyId, KeyInbox, KeyStore, Once, OnceError, RedisKeys,
+};
 use workflow_runtime::store::BoxFuture;
 
 use crate::client::pay;
@@ -200,6 +202,38 @@ async fn of_callers_in_many_processes_one_does_the_work() {
         .body("c")
         .run(async || Ok::<_, Error>(1));
     assert!(matches!(other.await, Err(OnceError::Conflict { .. })));
+}
+
+#[tokio::test]
+async fn an_event_that_comes_to_several_consumers_three_times_is_handled_once() {
+    let Some(redis) = Redis::start().await else {
+        return;
+    };
+    let consumers = [redis.keys().await, redis.keys().await];
+    for event in 0..10 {
+        let times = AtomicU32::new(0);
+        let deliveries = (0..6).map(|n| {
+            let (keys, times) = (&consumers[n % 2], &times);
+            async move {
+                let inbox = KeyInbox::new(keys, "orders");
+                let work = async || {
+                    times.fetch_add(1, Ordering::SeqCst);
+                    Ok::<_, Error>(format!("handled {event} first by {n}"))
+                };
+                let handled = inbox.accept(event).body(&event).run(work).await;
+                handled.expect("is handled")
+            }
+        });
+        let answers = join_all(deliveries).await;
+        assert!(answers.iter().all(|answer| *answer == answers[0]));
+        assert_eq!(times.load(Ordering::SeqCst), 1, "event {event}");
+    }
+    // Events of another inbox are others.
+    let other = KeyInbox::new(&consumers[0], "payments");
+    let other = other
+        .accept(1)
+        .run(async || Ok::<_, Error>("anew".to_owned()));
+    assert_eq!(other.await.expect("is handled"), "anew");
 }
 
 #[tokio::test]
