@@ -1,6 +1,6 @@
 //! Many starts of one key at once, in processes that die at random.
 //!
-//! `WORKFLOW_ROUNDS=1000` makes it the long battery; otherwise there are fewer rounds.
+//! 1,000 rounds; `WORKFLOW_ROUNDS` says otherwise.
 
 use std::collections::HashSet;
 
@@ -12,7 +12,7 @@ const STARTS: u64 = 64;
 
 fn rounds() -> u64 {
     let asked = std::env::var("WORKFLOW_ROUNDS").ok();
-    asked.and_then(|text| text.parse().ok()).unwrap_or(60)
+    asked.and_then(|text| text.parse().ok()).unwrap_or(1000)
 }
 
 /// Starts one key 64 times at once in one process. Returns the ids that were told, or `None` if it died.
