@@ -20,7 +20,6 @@ pub(super) use self::write::{flush, of_run, serve};
 use super::{Engine, EngineError};
 use crate::clock::{Clock, Timestamp};
 use crate::ids::RunId;
-use crate::store::NoteKey;
 
 /// How many duplicates of a subject are kept; of older ones only the count.
 pub(crate) const KEPT: usize = 16;
@@ -28,7 +27,7 @@ pub(crate) const KEPT: usize = 16;
 /// The most bytes of an origin that are kept.
 const MAX_ORIGIN: usize = 128;
 
-/// Subjects that may wait to be written; beyond that duplicates are only counted for the whole engine. They
+/// Runs of which some may wait to be written; beyond that duplicates are only counted for the whole engine. They
 /// are that many only if the store does not take them.
 const MAX_PENDING: usize = 64 * 1024;
 
@@ -166,20 +165,10 @@ impl Source {
     }
 }
 
-/// What duplicates are counted of.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub(crate) enum Subject {
-    /// A run.
-    Run(RunId),
-    /// Something else, which keeps its duplicates in a note of its own.
-    #[allow(dead_code, reason = "so far only runs have duplicates")]
-    Note(NoteKey),
-}
-
 /// What was seen and is not written yet, and the counts of the engine.
 pub(crate) struct Recorder {
     counts: [AtomicU64; KINDS],
-    pending: Mutex<HashMap<Subject, Pending>>,
+    pending: Mutex<HashMap<RunId, Pending>>,
     clock: Clock,
     /// Told when there is something to write.
     seen: Notify,
@@ -207,7 +196,7 @@ impl Recorder {
     /// Records a duplicate that was not done again. Neither waits nor writes.
     pub(crate) fn saw(
         &self,
-        subject: Subject,
+        run: RunId,
         kind: DuplicateKind,
         source: &Source,
         body: DuplicateBody,
@@ -216,10 +205,10 @@ impl Recorder {
         let at = self.clock.now();
         let mut all = self.pending();
         let is_first = all.is_empty();
-        if all.len() >= MAX_PENDING && !all.contains_key(&subject) {
+        if all.len() >= MAX_PENDING && !all.contains_key(&run) {
             return;
         }
-        let pending = all.entry(subject).or_default();
+        let pending = all.entry(run).or_default();
         pending.counts[kind as usize] += 1;
         if pending.recent.len() == KEPT {
             pending.recent.pop_front();
@@ -231,7 +220,7 @@ impl Recorder {
         }
     }
 
-    fn pending(&self) -> MutexGuard<'_, HashMap<Subject, Pending>> {
+    fn pending(&self) -> MutexGuard<'_, HashMap<RunId, Pending>> {
         self.pending.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -244,7 +233,7 @@ impl Recorder {
     pub(super) fn forget(&self, runs: &[RunId]) {
         let mut pending = self.pending();
         for run in runs {
-            pending.remove(&Subject::Run(*run));
+            pending.remove(run);
         }
     }
 }

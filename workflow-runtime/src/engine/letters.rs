@@ -11,7 +11,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use serde::Serialize;
 
-use super::duplicates::{DuplicateBody, DuplicateKind, Source, Subject};
+use super::duplicates::{DuplicateBody, DuplicateKind, Source};
 use super::lines::{self, Line};
 use super::writer::News;
 use super::{EngineError, Shared, notes, task, tokens, waking};
@@ -214,8 +214,8 @@ impl Parcel<'_> {
                     }
                     _ => DuplicateBody::Unknown, // an older release kept no digest
                 };
-                let (subject, kind) = (Subject::Run(line.newest), DuplicateKind::Signal);
-                shared.duplicates.saw(subject, kind, &self.source, body);
+                let (run, kind) = (line.newest, DuplicateKind::Signal);
+                shared.duplicates.saw(run, kind, &self.source, body);
                 Ok(Some(Sent::Duplicate))
             }
         }

@@ -6,7 +6,7 @@ use std::panic::Location;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::duplicates::{DuplicateBody, DuplicateKind, Source, Subject};
+use super::duplicates::{DuplicateBody, DuplicateKind, Source};
 use super::keyed::{self, Asked, KeyOptions, Look, OnConflict, OnFailure, Terms};
 use super::known_keys::Answer;
 use super::prepared::{EncodedCall, Prepared};
@@ -142,8 +142,8 @@ impl<W: Workflow> Start<W> {
         let (shared, options, source) = (self.shared, self.options, self.source);
         let digest = EncodedCall::digest::<W>(&shared.services, &call.input)?;
         let found = |run, body| {
-            let (subject, kind) = (Subject::Run(run), DuplicateKind::Start);
-            shared.duplicates.saw(subject, kind, &source, body);
+            let kind = DuplicateKind::Start;
+            shared.duplicates.saw(run, kind, &source, body);
             RunHandle::new(&shared, run, shared.entry(run))
         };
         let asked = self.key.as_ref();

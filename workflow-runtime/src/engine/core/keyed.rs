@@ -11,7 +11,7 @@ use bytes::Bytes;
 
 use super::{RunCore, State};
 use crate::digest::Digest;
-use crate::engine::duplicates::{DuplicateBody, DuplicateKind, Source, Subject};
+use crate::engine::duplicates::{DuplicateBody, DuplicateKind, Source};
 use crate::engine::signal::wake_by_engine;
 use crate::id_map::IdMap;
 use crate::ids::{RunId, StepId};
@@ -166,7 +166,7 @@ impl RunCore {
     ) {
         if let Some(engine) = self.services.engine() {
             engine.duplicates.saw(
-                Subject::Run(run),
+                run,
                 DuplicateKind::Step,
                 &Source::Line(site),
                 DuplicateBody::same(same_input),

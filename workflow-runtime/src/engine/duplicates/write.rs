@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 
-use super::{Duplicates, Pending, Subject, note};
+use super::{Duplicates, Pending, note};
 use crate::engine::{EngineError, Shared, handle};
 use crate::ids::RunId;
 use crate::store::{Commit, Committed, Guard, NoteChange, NoteKey};
@@ -13,7 +13,7 @@ use crate::store::{Commit, Committed, Guard, NoteChange, NoteKey};
 /// The least time between two writes.
 const PAUSE: Duration = Duration::from_secs(1);
 
-/// Subjects that are written in one commit.
+/// Runs that are written in one commit.
 const BATCH: usize = 256;
 
 /// Starts the task.
@@ -47,12 +47,12 @@ pub(in crate::engine) async fn flush(shared: &Shared) -> Result<(), EngineError>
     let recorder = &shared.duplicates;
     let _turn = recorder.turn().await;
     loop {
-        let taken: Vec<(Subject, Pending)> = {
+        let taken: Vec<(RunId, Pending)> = {
             let mut pending = recorder.pending();
-            let some: Vec<_> = pending.keys().take(BATCH).cloned().collect();
-            let take = |subject: Subject| {
-                let taken = pending.remove(&subject)?;
-                Some((subject, taken))
+            let some: Vec<_> = pending.keys().take(BATCH).copied().collect();
+            let take = |run: RunId| {
+                let taken = pending.remove(&run)?;
+                Some((run, taken))
             };
             some.into_iter().filter_map(take).collect()
         };
@@ -61,25 +61,23 @@ pub(in crate::engine) async fn flush(shared: &Shared) -> Result<(), EngineError>
         }
         if let Err(error) = write(shared, &taken).await {
             let mut pending = recorder.pending();
-            for (subject, mut taken) in taken {
-                taken.then(pending.remove(&subject).unwrap_or_default());
-                pending.insert(subject, taken);
+            for (run, mut taken) in taken {
+                taken.then(pending.remove(&run).unwrap_or_default());
+                pending.insert(run, taken);
             }
             return Err(error);
         }
     }
 }
 
-async fn write(shared: &Shared, seen: &[(Subject, Pending)]) -> Result<(), EngineError> {
+async fn write(shared: &Shared, seen: &[(RunId, Pending)]) -> Result<(), EngineError> {
     loop {
         let mut commit = Commit::default();
-        for (subject, pending) in seen {
-            if let Subject::Run(run) = subject
-                && shared.store.header(*run).await?.is_none()
-            {
+        for (run, pending) in seen {
+            if shared.store.header(*run).await?.is_none() {
                 continue; // it was deleted, and its notes with it
             }
-            let key = note_key(subject);
+            let key = note_key(*run);
             let expected = shared.store.note(key.clone()).await?;
             let mut duplicates = read(expected.as_ref());
             duplicates.then(pending.read());
@@ -107,11 +105,8 @@ fn read(bytes: Option<&Bytes>) -> Duplicates {
     })
 }
 
-fn note_key(subject: &Subject) -> NoteKey {
-    match subject {
-        Subject::Run(run) => NoteKey::of_run(*run, &[b"duplicates"]),
-        Subject::Note(key) => key.clone(),
-    }
+fn note_key(run: RunId) -> NoteKey {
+    NoteKey::of_run(run, &[b"duplicates"])
 }
 
 /// Returns what was seen of a run, written or not.
@@ -120,13 +115,12 @@ pub(in crate::engine) async fn of_run(
     run: RunId,
 ) -> Result<Duplicates, EngineError> {
     handle::header(shared, run).await?;
-    let subject = Subject::Run(run);
     // Nothing is on its way from memory to the note meanwhile.
     let _turn = shared.duplicates.turn().await;
-    let noted = shared.store.note(note_key(&subject)).await?;
+    let noted = shared.store.note(note_key(run)).await?;
     let mut duplicates = read(noted.as_ref());
     let pending = shared.duplicates.pending();
-    if let Some(pending) = pending.get(&subject) {
+    if let Some(pending) = pending.get(&run) {
         duplicates.then(pending.read());
     }
     Ok(duplicates)

@@ -12,7 +12,7 @@ use std::time::Duration;
 use super::cause::{Cause, Caused, Creating};
 use super::{Accepted, Delivery, InboxError};
 use crate::digest::Digest;
-use crate::engine::duplicates::{DuplicateBody, DuplicateKind, Source, Subject};
+use crate::engine::duplicates::{DuplicateBody, DuplicateKind, Source};
 use crate::engine::{Engine, EngineError, Shared, letters};
 use crate::idempotency::{
     Acquired, Claim, Completing, Done, EngineKeys, EntryState, InFlight, Joined, KeyId, KeyStore,
@@ -122,8 +122,8 @@ impl Event {
     /// Puts a duplicate of it on the record of its run.
     fn count(&self, shared: &Shared, run: RunId, body: DuplicateBody) {
         let source = Source::named(&format!("inbox {}", self.inbox));
-        let (subject, kind) = (Subject::Run(run), DuplicateKind::Event);
-        shared.duplicates.saw(subject, kind, &source, body);
+        let kind = DuplicateKind::Event;
+        shared.duplicates.saw(run, kind, &source, body);
     }
 }
 

@@ -4,7 +4,6 @@
 //! read or a write of the store.
 
 mod recording;
-mod with;
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry as Place;
@@ -17,6 +16,7 @@ use tokio::sync::futures::OwnedNotified;
 use tokio::time::Instant;
 
 pub(super) use self::recording::Recording;
+pub(crate) use self::recording::{Completing, Joined};
 use super::super::{
     Busy, Done, Entry, EntryState, KeyError, KeyId, KeyResult, Reservation, Reserve, Ticket,
 };
@@ -27,8 +27,6 @@ use crate::digest::Digest;
 use crate::engine::notes;
 use crate::payload::Payloads;
 use crate::store::Store;
-
-pub(crate) use with::{Completing, Joined};
 
 /// The keys of one namespace in one process.
 pub(crate) struct Book {

@@ -1,149 +1,37 @@
-//! How an outcome gets on record.
+//! How outcomes get on record: one write for one key or several, alone or with what they stand for.
 //!
-//! Owns the one write that makes a key done, and that a claim ends with it, however it comes out. Never lets go of a write
-//! that was begun.
+//! Owns the commit in which the rows of keys and what goes with them (a run or a letter that an event causes) are
+//! there or are not, and that a claim ends with it, however it comes out. Never lets go of a write that was begun, and
+//! never knows what goes with the rows: to it, that is a commit with guards of its own.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
 
-use super::super::super::{Completion, Done, KeyError, KeyId, KeyResult, Ticket};
+use super::super::super::{Completion, Done, KeyError, KeyResult, Ticket};
 use super::super::cache::Known;
 use super::super::rows::{self, MAX_CODED, MAX_OUTCOME, Row};
-use super::{Before, Book, tell};
+use super::{Before, Book, State, tell};
+use crate::clock::Timestamp;
 use crate::engine::notes;
-use crate::store::{Changes, Commit, Committed, Guard, NoteChange, NoteKey, Refusal};
+use crate::store::{Commit, Committed, Guard, NoteChange, Refusal};
 
-impl Book {
-    /// Records an outcome, in a task of its own: begun, it is finished, whoever still waits for it.
-    pub(in super::super) async fn complete(
-        self: Arc<Self>,
-        ticket: Ticket,
-        outcome: Bytes,
-        ttl: Duration,
-    ) -> KeyResult<Completion> {
-        let Some(recording) = self.begin_recording(&ticket, outcome, ttl)? else {
-            return Ok(Completion::Refused);
-        };
-        let recording = async move {
-            let settling = Settling {
-                book: &self,
-                ticket,
-                known: None,
-            };
-            let Recording {
-                row, before, known, ..
-            } = recording;
-            let written = self.write(ticket.key, row, before).await;
-            settling.end(matches!(written, Ok(Completion::Recorded)).then_some(known));
-            written
-        };
-        match tokio::spawn(recording).await {
-            Ok(written) => written,
-            Err(_) => Err(KeyError::Stopped), // the runtime goes down
-        }
-    }
+/// A key that is to be completed.
+pub(crate) struct Completing {
+    pub(crate) ticket: Ticket,
+    pub(crate) outcome: Bytes,
+    pub(crate) ttl: Duration,
+}
 
-    /// Makes an outcome ready to be written. From now on nobody takes the key over, until it is settled. `None`: the
-    /// claim was taken over, or is being completed.
-    pub(in super::super) fn begin_recording(
-        &self,
-        ticket: &Ticket,
-        outcome: Bytes,
-        ttl: Duration,
-    ) -> KeyResult<Option<Recording>> {
-        if outcome.len() > MAX_OUTCOME {
-            return Err(too_large(&outcome));
-        }
-        let coded = match self.payloads.recode(&outcome) {
-            Ok(coded) => coded.unwrap_or_else(|| outcome.clone()),
-            Err(_) => return Err(KeyError::Codec),
-        };
-        if coded.len() > MAX_CODED {
-            return Err(too_large(&coded));
-        }
-        let (before, body) = {
-            let mut state = self.lock();
-            match state.claim_of(ticket) {
-                Some(claimed) if !claimed.completing => {
-                    claimed.completing = true;
-                    (claimed.before.take(), claimed.body)
-                }
-                _ => return Ok(None),
-            }
-        };
-        let completed_at = self.clock.now();
-        let expires_at = completed_at.after(ttl);
-        let row = Row {
-            body,
-            since: ticket.since,
-            completed_at,
-            expires_at,
-            outcome: coded,
-            chunks: 0,
-        };
-        let known = Known {
-            body,
-            since: ticket.since,
-            done: Done {
-                outcome,
-                completed_at,
-                expires_at,
-            },
-        };
-        Ok(Some(Recording {
-            ticket: *ticket,
-            row,
-            before,
-            known,
-        }))
-    }
-
-    /// Ends a claim whose outcome was written, or could not be.
-    pub(in super::super) fn settle(&self, ticket: &Ticket, known: Option<Known>) {
-        let mut state = self.lock();
-        match known {
-            Some(known) => state.cache.insert(ticket.key, known),
-            None => state.cache.remove(&ticket.key),
-        }
-        let gone = self.remove(&mut state, ticket);
-        drop(state);
-        tell(gone);
-    }
-
-    /// Writes a row, unless another engine was faster.
-    async fn write(
-        &self,
-        key: KeyId,
-        row: Row,
-        before: Option<Box<Before>>,
-    ) -> KeyResult<Completion> {
-        let name = notes::guarded_row(&self.namespace, key.as_bytes());
-        let mut before = before;
-        loop {
-            let mut changes = Vec::new();
-            if let Some(before) = &before {
-                changes.extend(before.row.removal(&self.namespace, key));
-            }
-            changes.extend(rows::writing(&self.namespace, key, row.clone()));
-            let commit = guarded(name.clone(), before.map(|before| before.bytes), changes);
-            match self.store.commit(commit).await? {
-                Committed::Done => return Ok(Completion::Recorded),
-                Committed::Refused(Refusal::Note { found: None, .. }) => before = None, // it was swept
-                Committed::Refused(Refusal::Note {
-                    found: Some(bytes), ..
-                }) => {
-                    let found = Row::decode(key, &bytes)?;
-                    if found.expires_at > self.clock.now() {
-                        return Ok(Completion::Refused);
-                    }
-                    before = Some(Box::new(Before { bytes, row: found }));
-                }
-                Committed::Refused(_) => return Ok(Completion::Refused),
-            }
-        }
-    }
+/// What became of keys that were to be completed with something.
+pub(crate) enum Joined {
+    /// All is recorded, since then.
+    Recorded(Timestamp),
+    /// Nothing is: somebody else has one of the keys. The others are held as before.
+    Lost,
+    /// Nothing is: what was to be written with them was refused. All keys are held as before.
+    Refused,
 }
 
 /// An outcome on its way to the store.
@@ -155,6 +43,14 @@ pub(in super::super) struct Recording {
 }
 
 impl Recording {
+    /// What the key's row must say for it.
+    fn guard(&self, namespace: &str) -> Guard {
+        Guard {
+            key: notes::guarded_row(namespace, self.ticket.key.as_bytes()),
+            expected: self.before.as_ref().map(|before| before.bytes.clone()),
+        }
+    }
+
     /// What it changes in the store.
     pub(in super::super) fn changes(&self, namespace: &str) -> Vec<NoteChange> {
         let key = self.ticket.key;
@@ -172,38 +68,220 @@ impl Recording {
     }
 }
 
-/// Ends a claim whose outcome was written, or could not be; dropped, because the runtime goes down, nobody knows.
-struct Settling<'b> {
+/// Outcomes that are being written. Dropped, because the store failed or the runtime goes down, nobody knows what
+/// became of them, and their claims end.
+struct Writing<'b> {
     book: &'b Book,
-    ticket: Ticket,
-    known: Option<Known>,
+    all: Vec<Recording>,
 }
 
-impl Settling<'_> {
-    fn end(mut self, known: Option<Known>) {
-        self.known = known;
-    }
-}
-
-impl Drop for Settling<'_> {
+impl Drop for Writing<'_> {
     fn drop(&mut self) {
-        self.book.settle(&self.ticket, self.known.take());
+        for one in &self.all {
+            self.book.settle(&one.ticket, None);
+        }
     }
 }
 
-fn too_large(outcome: &Bytes) -> KeyError {
-    KeyError::TooLarge {
-        bytes: outcome.len(),
-        limit: MAX_OUTCOME,
+impl Book {
+    /// Records an outcome, in a task of its own: begun, it is finished, whoever still waits for it.
+    pub(in super::super) async fn complete(
+        self: Arc<Self>,
+        ticket: Ticket,
+        outcome: Bytes,
+        ttl: Duration,
+    ) -> KeyResult<Completion> {
+        // Not in the task: from now on nobody takes the key over, and nobody who goes away frees it.
+        let Some(recording) = self.begin_recording(&ticket, outcome, ttl)? else {
+            return Ok(Completion::Refused);
+        };
+        let now = recording.row.completed_at;
+        let write = async move { self.write(vec![recording], &Commit::default(), now).await };
+        match tokio::spawn(write).await {
+            Ok(Ok(Joined::Recorded(_))) => Ok(Completion::Recorded),
+            Ok(Ok(Joined::Lost | Joined::Refused)) => Ok(Completion::Refused),
+            Ok(Err(error)) => Err(error),
+            Err(_) => Err(KeyError::Stopped), // the runtime goes down
+        }
+    }
+
+    /// Records outcomes and makes a commit, all in one write. To be called in a task of its own: begun, it has
+    /// to be finished.
+    pub(crate) async fn complete_with(
+        &self,
+        keys: Vec<Completing>,
+        with: &Commit,
+    ) -> KeyResult<Joined> {
+        let now = self.clock.now();
+        match self.enter(keys, now)? {
+            Some(recordings) => self.write(recordings, with, now).await,
+            None => Ok(Joined::Lost),
+        }
+    }
+
+    /// Makes an outcome ready to be written. From now on nobody takes the key over, until it is settled. `None`: the
+    /// claim was taken over, or is being completed.
+    pub(in super::super) fn begin_recording(
+        &self,
+        ticket: &Ticket,
+        outcome: Bytes,
+        ttl: Duration,
+    ) -> KeyResult<Option<Recording>> {
+        let one = Completing {
+            ticket: *ticket,
+            outcome,
+            ttl,
+        };
+        let entered = self.enter(vec![one], self.clock.now())?;
+        Ok(entered.and_then(|mut all| all.pop()))
+    }
+
+    /// Marks all keys as being completed. `None`: not all of them are held any more, and none is marked.
+    fn enter(&self, keys: Vec<Completing>, now: Timestamp) -> KeyResult<Option<Vec<Recording>>> {
+        let coded = keys.iter().map(|one| self.code(&one.outcome));
+        let coded: Vec<Bytes> = coded.collect::<KeyResult<_>>()?;
+        let mut state = self.lock();
+        let held = |ticket: &Ticket, state: &mut State| {
+            state.claim_of(ticket).is_some_and(|one| !one.completing)
+        };
+        if !keys.iter().all(|one| held(&one.ticket, &mut state)) {
+            return Ok(None);
+        }
+        let entering = keys.into_iter().zip(coded);
+        let entered = entering.filter_map(|(one, coded)| state.enter(one, coded, now));
+        Ok(Some(entered.collect()))
+    }
+
+    /// What is kept of an outcome.
+    fn code(&self, outcome: &Bytes) -> KeyResult<Bytes> {
+        let too_large = |bytes: &Bytes| KeyError::TooLarge {
+            bytes: bytes.len(),
+            limit: MAX_OUTCOME,
+        };
+        if outcome.len() > MAX_OUTCOME {
+            return Err(too_large(outcome));
+        }
+        let coded = match self.payloads.recode(outcome) {
+            Ok(coded) => coded.unwrap_or_else(|| outcome.clone()),
+            Err(_) => return Err(KeyError::Codec),
+        };
+        match coded.len() > MAX_CODED {
+            true => Err(too_large(&coded)),
+            false => Ok(coded),
+        }
+    }
+
+    /// Writes rows and what goes with them, unless another engine was faster.
+    async fn write(
+        &self,
+        recordings: Vec<Recording>,
+        with: &Commit,
+        now: Timestamp,
+    ) -> KeyResult<Joined> {
+        let mut writing = Writing {
+            book: self,
+            all: recordings,
+        };
+        loop {
+            let (at, found) = match self.store.commit(writing.commit(with)).await? {
+                Committed::Done => {
+                    for one in writing.all.drain(..) {
+                        self.settle(&one.ticket, Some(one.known));
+                    }
+                    return Ok(Joined::Recorded(now));
+                }
+                // The keys' own guards are the first ones.
+                Committed::Refused(Refusal::Note { guard, found }) if guard < writing.all.len() => {
+                    (guard, found)
+                }
+                Committed::Refused(_) => {
+                    writing.step_back();
+                    return Ok(Joined::Refused);
+                }
+            };
+            let one = &mut writing.all[at];
+            one.before = match found {
+                None => None, // it was swept
+                Some(bytes) => match Row::decode(one.ticket.key, &bytes) {
+                    Ok(row) if row.expires_at <= now => Some(Box::new(Before { bytes, row })),
+                    // Another engine has it, or nobody can say.
+                    other => {
+                        let lost = writing.all.swap_remove(at);
+                        self.settle(&lost.ticket, None);
+                        writing.step_back();
+                        return other.map(|_| Joined::Lost);
+                    }
+                },
+            };
+        }
+    }
+
+    /// Ends a claim whose outcome was written, or could not be.
+    pub(in super::super) fn settle(&self, ticket: &Ticket, known: Option<Known>) {
+        let mut state = self.lock();
+        match known {
+            Some(known) => state.cache.insert(ticket.key, known),
+            None => state.cache.remove(&ticket.key),
+        }
+        let gone = self.remove(&mut state, ticket);
+        drop(state);
+        tell(gone);
     }
 }
 
-fn guarded(key: NoteKey, expected: Option<Bytes>, notes: Vec<NoteChange>) -> Commit {
-    Commit {
-        guards: vec![Guard { key, expected }],
-        changes: Changes {
-            notes,
-            ..Changes::default()
-        },
+impl State {
+    /// Marks a key that is held as being completed.
+    fn enter(&mut self, one: Completing, coded: Bytes, now: Timestamp) -> Option<Recording> {
+        let claimed = self.claim_of(&one.ticket)?;
+        claimed.completing = true;
+        let (body, since, expires_at) = (claimed.body, one.ticket.since, now.after(one.ttl));
+        Some(Recording {
+            ticket: one.ticket,
+            row: Row {
+                body,
+                since,
+                completed_at: now,
+                expires_at,
+                outcome: coded,
+                chunks: 0,
+            },
+            before: claimed.before.take(),
+            known: Known {
+                body,
+                since,
+                done: Done {
+                    outcome: one.outcome,
+                    completed_at: now,
+                    expires_at,
+                },
+            },
+        })
+    }
+}
+
+impl Writing<'_> {
+    /// The one write: the keys' own guards first.
+    fn commit(&self, with: &Commit) -> Commit {
+        let namespace = self.book.namespace();
+        let guards = self.all.iter().map(|one| one.guard(namespace));
+        let mut commit = Commit {
+            guards: guards.chain(with.guards.iter().cloned()).collect(),
+            changes: with.changes.clone(),
+        };
+        for one in &self.all {
+            commit.changes.notes.extend(one.changes(namespace));
+        }
+        commit
+    }
+
+    /// The keys are held as before.
+    fn step_back(&mut self) {
+        let mut state = self.book.lock();
+        for one in self.all.drain(..) {
+            if let Some(claimed) = state.claim_of(&one.ticket) {
+                claimed.completing = false;
+                claimed.before = one.before;
+            }
+        }
     }
 }
