@@ -1,5 +1,6 @@
 //! Stories told with `workflow-runtime`; each `[[example]]` is a file of its own.
 //!
-//! Only the recipes of the cookbook are here, so that its program and its tests share them.
+//! Here is only what a program and its tests share: the recipes of the cookbook, and the shop.
 
 pub mod cookbook;
+pub mod shop;
