@@ -19,6 +19,9 @@ use crate::store::memory::MemoryStore;
 /// When a test's clock begins, unless it is told otherwise: 2030-01-01 00:00 UTC.
 const BEGINS: Timestamp = Timestamp::from_micros(1_893_456_000_000_000);
 
+/// The steps in which tokio's time goes.
+const TICK: Duration = Duration::from_millis(1);
+
 /// An engine for tests: in memory, with virtual time.
 ///
 /// When everything waits, the clock jumps to the next moment at which something is due: a workflow
@@ -190,6 +193,9 @@ impl TestEngineBuilder {
         if !is_paused() {
             tokio::time::pause();
         }
+        // Tokio counts time in milliseconds from the beginning of its runtime, and real time has passed since. Behind a
+        // first jump the clock stands on a whole one, whatever the machine did: so the same seed has the same times.
+        tokio::time::sleep(TICK).await;
         let clock = Clock::virtual_from(self.starts_at);
         let opened_at = clock.now();
         let ids = RunIds::seeded(self.seed);

@@ -4,7 +4,7 @@
 //! Owns the rules of the contract (order, fencing, finality) as pure functions over the
 //! table, and what of the log a restart finds. Never waits, and knows nothing of futures.
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, HashSet};
 
 use bytes::Bytes;
 
@@ -138,7 +138,7 @@ impl Run {
 /// All runs.
 #[derive(Debug, Default)]
 pub(super) struct Table {
-    runs: HashMap<RunId, Run>,
+    runs: BTreeMap<RunId, Run>,
     /// The listing order.
     order: BTreeMap<RunPosition, RunId>,
     notes: BTreeMap<NoteKey, Bytes>,
