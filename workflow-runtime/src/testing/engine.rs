@@ -10,6 +10,8 @@ use std::time::{Duration, SystemTime};
 use tokio::runtime::{Handle, RuntimeFlavor};
 use tokio::time::Instant;
 
+use super::driving;
+use super::steps::{Control, TellFaults};
 use crate::call::Workflow;
 use crate::clock::{Clock, Timestamp};
 use crate::engine::{Engine, EngineBuilder, EngineError};
@@ -54,7 +56,9 @@ const BEGINS: Timestamp = Timestamp::from_micros(1_893_456_000_000_000);
 /// }
 /// ```
 pub struct TestEngine {
-    engine: Engine,
+    pub(super) engine: Engine,
+    told: TellFaults,
+    pub(super) patience: Duration,
     clock: Clock,
     opened_at: Timestamp,
 }
@@ -63,6 +67,8 @@ pub struct TestEngine {
 #[must_use = "nothing is opened until `open` is awaited"]
 pub struct TestEngineBuilder {
     engine: EngineBuilder,
+    pub(super) control: Arc<Control>,
+    pub(super) patience: Duration,
     store: MemoryStore,
     seed: u64,
     starts_at: Timestamp,
@@ -73,10 +79,17 @@ impl TestEngine {
     pub fn builder() -> TestEngineBuilder {
         TestEngineBuilder {
             engine: Engine::builder(),
+            control: Arc::default(),
+            patience: driving::PATIENCE,
             store: MemoryStore::new(),
             seed: 0,
             starts_at: BEGINS,
         }
+    }
+
+    /// What the test has in its hands of the engine.
+    pub(super) fn control(&self) -> &Arc<Control> {
+        &self.told.0
     }
 
     /// Reads the test's clock.
@@ -117,7 +130,7 @@ impl TestEngine {
 
 /// How often a test yields so that all tasks that can go on do: from a timer's wake-up to the end of a run
 /// are a few tasks, each woken by the one before it.
-const SETTLING: usize = 64;
+pub(super) const SETTLING: usize = 64;
 
 fn micros(time: Duration) -> i64 {
     i64::try_from(time.as_micros()).unwrap_or(i64::MAX)
@@ -194,8 +207,11 @@ impl TestEngineBuilder {
         let opened_at = clock.now();
         let ids = RunIds::seeded(self.seed);
         let engine = self.engine.timed(clock.clone(), ids);
+        let engine = engine.tested(self.control.clone());
         Ok(TestEngine {
             engine: engine.open_with(self.store).await?,
+            told: TellFaults(self.control),
+            patience: self.patience,
             clock,
             opened_at,
         })
