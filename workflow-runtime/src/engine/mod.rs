@@ -48,6 +48,8 @@ mod schedules;
 mod shutdown;
 pub(crate) mod signal;
 mod sleepers;
+#[cfg(feature = "testing")]
+pub(crate) mod standing;
 mod start;
 mod successors;
 mod taking;

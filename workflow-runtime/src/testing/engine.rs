@@ -92,6 +92,10 @@ impl TestEngine {
         &self.told.0
     }
 
+    pub(super) fn clock(&self) -> &Clock {
+        &self.clock
+    }
+
     /// Reads the test's clock.
     pub fn now(&self) -> SystemTime {
         self.clock.now().into()
@@ -112,9 +116,7 @@ impl TestEngine {
             tokio::time::sleep(self.clock.pace(until.since(self.clock.now()))).await;
         }
         // What is due at this very moment was woken with this task, or behind it.
-        for _ in 0..SETTLING {
-            tokio::task::yield_now().await;
-        }
+        self.settle().await;
     }
 
     /// Turns the clock forward, as an operator or a time server turns a machine's: no timer has run meanwhile.

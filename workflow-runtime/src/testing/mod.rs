@@ -8,6 +8,7 @@ mod auditing;
 mod driving;
 mod engine;
 mod steps;
+mod waiting_text;
 
 pub use auditing::assert_audit_clean;
 pub use engine::{TestEngine, TestEngineBuilder};

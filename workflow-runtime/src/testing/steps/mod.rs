@@ -188,7 +188,7 @@ impl Tested for Control {
     }
 
     fn at_fault(&self, definition: &StepDefinition, message: &str) -> Obstacle {
-        let report = show::stub_panicked(definition);
+        let report = show::stand_in_panicked(definition);
         let detail = format!("  the panic: {message}");
         self.fault(ParkReason::Panicked, report, Some(detail))
     }

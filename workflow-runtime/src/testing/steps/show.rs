@@ -99,11 +99,11 @@ pub(super) fn undecodable(
     (report, format!("  the call: {made}\n  the problem: {why}"))
 }
 
-/// A stub that panicked.
-pub(super) fn stub_panicked(definition: &StepDefinition) -> String {
+/// A stub, or a closure that is asked for failures, that panicked.
+pub(super) fn stand_in_panicked(definition: &StepDefinition) -> String {
     let name = definition.name;
     format!(
-        "the stub of step `{name}` panicked, which fails the test\n  \
+        "what stands in for step `{name}` panicked, which fails the test\n  \
          to have the step itself panic, as a bug in it would: `.panic_in::<{name}>(\"message\")`"
     )
 }
