@@ -50,7 +50,11 @@ async fn attempts_of_one_call_are_one_call() {
 async fn calls_are_in_the_order_in_which_they_began() {
     let engine = shop().await;
     buy(&engine, "bob").await;
-    let names: Vec<_> = engine.all_calls().iter().map(|call| call.step_name()).collect();
+    let names: Vec<_> = engine
+        .all_calls()
+        .iter()
+        .map(|call| call.step_name())
+        .collect();
     assert_eq!(names, ["lookup", "charge", "lookup", "charge"]);
     let customers = engine.calls::<lookup>().inputs();
     assert_eq!(customers, ["ada", "bob"]);
@@ -159,7 +163,13 @@ async fn the_calls_of_a_generic_step_are_recorded_too() {
         .open()
         .await
         .unwrap();
-    engine.start(stores()).await.unwrap().result().await.unwrap();
+    engine
+        .start(stores())
+        .await
+        .unwrap()
+        .result()
+        .await
+        .unwrap();
     let calls = engine.calls::<store>();
     calls.assert_called_times(2);
     assert_eq!(calls[0].input_as::<u32>(), 1);
@@ -176,7 +186,10 @@ mod elsewhere {
 
 #[workflow]
 async fn both() -> Result<(u64, u64)> {
-    Ok((lookup("ada").await?, elsewhere::lookup("ada").key("other").await?))
+    Ok((
+        lookup("ada").await?,
+        elsewhere::lookup("ada").key("other").await?,
+    ))
 }
 
 #[tokio::test]

@@ -4,8 +4,8 @@ use std::time::{Duration, SystemTime};
 
 use workflow_runtime::testing::{TestEngine, TestEngineBuilder};
 use workflow_runtime::{
-    Error, Queue, Result, abort, checkpoint, continue_as_new, hook, sleep, step,
-    timeout, wait_for, workflow,
+    Error, Queue, Result, abort, checkpoint, continue_as_new, hook, sleep, step, timeout, wait_for,
+    workflow,
 };
 
 use super::{failing_text, stays_silent};
@@ -206,9 +206,17 @@ async fn a_sleep_says_when_it_is_due() {
     let run = engine.start(reminder()).await.unwrap();
     let began: SystemTime = engine.now();
     assert_eq!(engine.until_sleeping(&run).await, began + 30 * DAY);
-    assert_eq!(engine.elapsed(), Duration::ZERO, "no time is needed for that");
+    assert_eq!(
+        engine.elapsed(),
+        Duration::ZERO,
+        "no time is needed for that"
+    );
     engine.advance(20 * DAY).await;
-    assert_eq!(engine.until_sleeping(&run).await, began + 30 * DAY, "asleep");
+    assert_eq!(
+        engine.until_sleeping(&run).await,
+        began + 30 * DAY,
+        "asleep"
+    );
 }
 
 #[tokio::test]
@@ -256,7 +264,11 @@ async fn an_idle_engine_has_done_all_that_needs_no_time() {
     assert_eq!(engine.elapsed(), Duration::ZERO);
     let ended = workflow_runtime::RunStatus::Completed;
     assert_eq!(quick.status().await.unwrap(), ended);
-    assert_eq!(crunching.status().await.unwrap(), ended, "a thread is waited for");
+    assert_eq!(
+        crunching.status().await.unwrap(),
+        ended,
+        "a thread is waited for"
+    );
     assert_ne!(sleeping.status().await.unwrap(), ended);
 }
 
@@ -318,15 +330,21 @@ in_vain!(a_run_that_waits_for_another_signal_says_so, |engine| {
     engine.until_waiting_for_signal(&run, "aproved").await;
 });
 
-in_vain!(a_run_that_waits_for_a_hook_and_not_for_a_signal_says_so, |engine| {
-    let run = engine.start(payment(7)).await.unwrap();
-    engine.until_waiting_for_signal(&run, "approved").await;
-});
+in_vain!(
+    a_run_that_waits_for_a_hook_and_not_for_a_signal_says_so,
+    |engine| {
+        let run = engine.start(payment(7)).await.unwrap();
+        engine.until_waiting_for_signal(&run, "approved").await;
+    }
+);
 
-in_vain!(a_run_that_sleeps_longer_than_a_test_is_patient_says_until_when, |engine| {
-    let run = engine.start(reminder()).await.unwrap();
-    engine.until_waiting_for_hook(&run).await;
-});
+in_vain!(
+    a_run_that_sleeps_longer_than_a_test_is_patient_says_until_when,
+    |engine| {
+        let run = engine.start(reminder()).await.unwrap();
+        engine.until_waiting_for_hook(&run).await;
+    }
+);
 
 in_vain!(a_run_whose_step_is_to_be_tried_again_says_when, |engine| {
     let run = engine.start(delivery()).await.unwrap();

@@ -28,7 +28,11 @@ async fn book(#[resource] _payments: &Payments, room: u32) -> Result<String> {
 }
 
 #[step]
-async fn unbook(#[resource] _payments: &Payments, room: u32, booking: Option<String>) -> Result<()> {
+async fn unbook(
+    #[resource] _payments: &Payments,
+    room: u32,
+    booking: Option<String>,
+) -> Result<()> {
     unreachable!("room {room} with {booking:?} is never unbooked")
 }
 
@@ -202,7 +206,13 @@ async fn a_step_without_arguments_and_result_is_stubbed() {
         .open()
         .await
         .unwrap();
-    engine.start(pinged()).await.unwrap().result().await.unwrap();
+    engine
+        .start(pinged())
+        .await
+        .unwrap()
+        .result()
+        .await
+        .unwrap();
     engine.calls::<ping>().assert_inputs([()]);
 }
 
@@ -261,5 +271,8 @@ async fn a_stubbed_step_is_asked_with_one_id_whatever_write_the_process_dies_at(
             assert_eq!(asked, once, "{fault:?} at write {write}");
         }
     }
-    assert!(twice > 0, "some crash was between the answer and its record");
+    assert!(
+        twice > 0,
+        "some crash was between the answer and its record"
+    );
 }

@@ -168,11 +168,14 @@ async fn the_first_attempts_fail_and_the_next_goes_on_with_the_stub() {
     let numbers: Vec<_> = numbers.map(|attempt| attempt.number).collect();
     assert_eq!(numbers, [1, 2, 3]);
     let journal = engine.journal(run.id()).await.unwrap();
-    let failed = journal.records().iter().filter(|record| {
-        matches!(&record.event, Event::AttemptFailed(failed) if &*failed.name == "charge")
-    });
+    let failed = journal.records().iter().filter(
+        |record| matches!(&record.event, Event::AttemptFailed(failed) if &*failed.name == "charge"),
+    );
     assert_eq!(failed.count(), 2, "real failures are in the journal");
-    assert!(engine.elapsed() >= Duration::from_secs(2), "and were backed off");
+    assert!(
+        engine.elapsed() >= Duration::from_secs(2),
+        "and were backed off"
+    );
 }
 
 #[tokio::test]
@@ -333,7 +336,10 @@ async fn a_stub_that_takes_something_else_fails_the_test() {
             .await
             .unwrap();
         let error = ada(&engine).await.unwrap_err();
-        assert!(!error.contains("ada"), "values are not in the report: {error}");
+        assert!(
+            !error.contains("ada"),
+            "values are not in the report: {error}"
+        );
     });
     insta::assert_snapshot!(text);
 }
@@ -362,7 +368,11 @@ async fn a_stub_that_panics_fails_the_test() {
             .unwrap();
         assert!(ada(&engine).await.is_err());
         let calls = engine.calls::<charge>();
-        assert_eq!(calls.assert_called_once().attempts().len(), 1, "not retried");
+        assert_eq!(
+            calls.assert_called_once().attempts().len(),
+            1,
+            "not retried"
+        );
     });
     insta::assert_snapshot!(text);
 }

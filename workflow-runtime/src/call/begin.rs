@@ -144,7 +144,10 @@ impl<'step, R> StepCall<'step, R> {
     }
 
     /// The future of an attempt: the step's body, or what a test has put in its place.
-    #[cfg_attr(not(feature = "testing"), expect(unused_variables, reason = "only tests ask"))]
+    #[cfg_attr(
+        not(feature = "testing"),
+        expect(unused_variables, reason = "only tests ask")
+    )]
     fn body_of(
         &self,
         made: &Made<'_>,

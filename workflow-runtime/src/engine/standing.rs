@@ -1,6 +1,6 @@
 //! How a run stands and what it waits for, for a test that drives it (feature `testing`).
 //!
-//! Owns one look at one run, wherever it is. A run that left memory is brought back for it, as a letter would.
+//! Owns one look at one run, wherever it is. A run that left memory is brought back to be looked at, as a letter would.
 
 use std::sync::Arc;
 
@@ -22,6 +22,8 @@ pub(crate) enum Standing {
     Waits(Vec<Wait>),
     /// It is on its way into memory, or to its first wait.
     OnItsWay,
+    /// It has left memory with so many records: what it waits for is known once it is [woken](Engine::wake).
+    Asleep(usize),
 }
 
 /// A child that a run has started.
@@ -48,14 +50,18 @@ impl Engine {
             }
             RunState::Asleep { wake_at } => match unstarted(shared, run, wake_at).await? {
                 Some(start) => Standing::Waits(vec![start]),
-                None => {
-                    waking::wake(shared, run);
-                    Standing::OnItsWay
-                }
+                None => Standing::Asleep(shared.store.frames(run, 0, usize::MAX).await?.len()),
             },
             RunState::Active => Standing::OnItsWay,
         };
         Ok(standing)
+    }
+
+    /// Brings a run back that has left memory.
+    pub(crate) async fn wake(&self, run: RunId) -> Result<(), EngineError> {
+        let run = lines::newest(self.shared(), run).await?;
+        waking::wake(self.shared(), run);
+        Ok(())
     }
 
     /// The children of a workflow that a run has started, in order.

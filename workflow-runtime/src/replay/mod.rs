@@ -23,9 +23,9 @@ use crate::journal::{
 };
 
 pub use fresh::{FreshFor, OnStale};
-pub(crate) use mismatch::{Asked, ChildMismatch, Difference, Mismatch, compare_inputs};
 #[cfg(feature = "testing")]
 pub(crate) use mismatch::show as show_value;
+pub(crate) use mismatch::{Asked, ChildMismatch, Difference, Mismatch, compare_inputs};
 pub(crate) use past::{Fork, Past, Patch};
 
 /// A journal as replay needs it.

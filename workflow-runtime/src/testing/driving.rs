@@ -10,7 +10,7 @@ use std::task::Poll;
 use std::time::{Duration, SystemTime};
 
 use super::engine::{SETTLING, TestEngine, TestEngineBuilder};
-use super::waiting_text::{Expected, InVain, Why};
+use super::waiting_text::{Deep, Expected, InVain, Why};
 use crate::call::Workflow;
 use crate::engine::core::waits::{Awaited, Wait};
 use crate::engine::standing::{Standing, StartedChild};
@@ -22,7 +22,7 @@ pub(super) const PATIENCE: Duration = Duration::from_secs(3600);
 
 /// How often all that can go on is let go on before the engine is said never to come to rest. That is a run of
 /// thousands of steps in a row.
-const RESTLESS: usize = 500;
+const RESTLESS: usize = 200;
 
 impl TestEngineBuilder {
     /// Sets how much virtual time may pass until a run does what the test waits for; an hour otherwise.
@@ -139,7 +139,10 @@ impl TestEngine {
         &self,
         run: &RunHandle<impl Workflow>,
     ) -> Result<Vec<RunHandle<C>>, EngineError> {
-        let children = self.engine.children_of(run.id(), C::DEFINITION.name).await?;
+        let children = self
+            .engine
+            .children_of(run.id(), C::DEFINITION.name)
+            .await?;
         let handles = children
             .iter()
             .map(|child| self.engine.handle_of(child.run));
@@ -193,7 +196,7 @@ impl TestEngine {
         async move {
             let found = waiting.until(|seen| match &seen.standing {
                 Standing::Waits(waits) => waits.iter().find_map(&pick),
-                Standing::Ended(_) | Standing::Parked(_) | Standing::OnItsWay => None,
+                _ => None,
             });
             found.await
         }
@@ -232,6 +235,7 @@ impl Waiting<'_> {
     async fn until<T>(&self, pick: impl Fn(&Seen) -> Option<T>) -> T {
         let engine = self.engine;
         let until = engine.clock().now().after(engine.patience);
+        let (mut woken_with, mut woken_at_last) = (None, false);
         loop {
             // Enlisted before looking, so that nothing in between is missed.
             let mut rested = pin!(engine.control().rested.notified());
@@ -245,12 +249,27 @@ impl Waiting<'_> {
             if let Some(found) = pick(&seen) {
                 return found;
             }
+            let is_over = engine.clock().now() >= until;
             match seen.standing {
                 Standing::Ended(end) => self.fail(&Why::Ended(end)),
                 Standing::Parked(parking) => self.fail(&Why::Parked(parking)),
-                Standing::Waits(_) | Standing::OnItsWay if engine.clock().now() < until => {}
-                Standing::Waits(waits) => self.fail(&Why::Waits(waits, ended(&seen.children))),
-                Standing::OnItsWay => self.fail(&Why::Waits(Vec::new(), Vec::new())),
+                Standing::Waits(waits) if is_over => {
+                    let waits = self.deepen(waits).await;
+                    self.fail(&Why::Waits(waits, ended(&seen.children)));
+                }
+                // Once for what it has on record, as it is looked at then; and at last, to be shown.
+                Standing::Asleep(records)
+                    if woken_with != Some(records) || (is_over && !woken_at_last) =>
+                {
+                    (woken_with, woken_at_last) = (Some(records), is_over);
+                    if let Err(error) = engine.engine.wake(self.run).await {
+                        self.fail(&Why::Engine(error));
+                    }
+                    engine.settle().await;
+                    continue;
+                }
+                _ if is_over => self.fail(&Why::Waits(Vec::new(), ended(&seen.children))),
+                Standing::Waits(_) | Standing::OnItsWay | Standing::Asleep(_) => {}
             }
             let pause = engine.clock().pace(until.since(engine.clock().now()));
             let mut limit = pin!(tokio::time::sleep(pause));
@@ -274,6 +293,31 @@ impl Waiting<'_> {
             },
             standing: engine.standing(self.run).await?,
         })
+    }
+
+    /// Looks at what the children wait for that the run waits for.
+    async fn deepen(&self, waits: Vec<Wait>) -> Vec<Deep> {
+        let mut deep = Vec::new();
+        for wait in waits {
+            let of_child = match wait.what {
+                Awaited::Child(_, child) => self.waits_of(child).await,
+                _ => Vec::new(),
+            };
+            deep.push(Deep { wait, of_child });
+        }
+        deep
+    }
+
+    async fn waits_of(&self, child: RunId) -> Vec<Wait> {
+        let engine = &self.engine.engine;
+        if let Ok(Standing::Asleep(_)) = engine.standing(child).await {
+            let _ = engine.wake(child).await;
+            self.engine.settle().await;
+        }
+        match engine.standing(child).await {
+            Ok(Standing::Waits(waits)) => waits,
+            _ => Vec::new(),
+        }
     }
 
     fn fail(&self, why: &Why) -> ! {

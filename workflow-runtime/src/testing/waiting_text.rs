@@ -39,8 +39,14 @@ pub(super) enum Why {
     Ended(End),
     Parked(Box<Parking>),
     /// It waits for this; these children of the expected kind have ended.
-    Waits(Vec<Wait>, Vec<RunId>),
+    Waits(Vec<Deep>, Vec<RunId>),
     Engine(EngineError),
+}
+
+/// What a run waits for, and if that is a child, what that waits for.
+pub(super) struct Deep {
+    pub(super) wait: Wait,
+    pub(super) of_child: Vec<Wait>,
 }
 
 impl Expected {
@@ -80,16 +86,17 @@ impl InVain<'_> {
         text
     }
 
-    fn push_waits(&self, text: &mut String, waits: &[Wait], ended: &[RunId]) {
+    fn push_waits(&self, text: &mut String, waits: &[Deep], ended: &[RunId]) {
         if waits.is_empty() {
             text.push_str("  it waits for nothing that the engine knows of\n");
         } else {
             text.push_str("  it waits for:\n");
         }
-        for wait in waits {
-            let place = wait.site.map(|site| format!(", at {site}"));
-            let place = place.unwrap_or_default();
-            let _ = writeln!(text, "    - {}{place}", self.awaited(&wait.what));
+        for deep in waits {
+            self.push_wait(text, "    - ", &deep.wait);
+            for wait in &deep.of_child {
+                self.push_wait(text, "        which waits for ", wait);
+            }
         }
         if let (Expected::Child(name), [_, ..]) = (self.expected, ended) {
             let ended: Vec<_> = ended.iter().map(RunId::to_string).collect();
@@ -99,13 +106,19 @@ impl InVain<'_> {
                 ended.join(", ")
             );
         }
-        let comes = waits.iter().any(|wait| comes_by_itself(&wait.what));
+        let comes = waits.iter().any(Deep::comes_by_itself);
         text.push_str(match comes {
             true => {
                 "  if more time is to pass: `engine.advance(..)` before, or `.patience(..)` on the builder\n"
             }
             false => "  nothing of that comes with time: send what it waits for first\n",
         });
+    }
+
+    fn push_wait(&self, text: &mut String, mark: &str, wait: &Wait) {
+        let place = wait.site.map(|site| format!(", at {site}"));
+        let place = place.unwrap_or_default();
+        let _ = writeln!(text, "{mark}{}{place}", self.awaited(&wait.what));
     }
 
     fn awaited(&self, what: &Awaited) -> String {
@@ -123,7 +136,7 @@ impl InVain<'_> {
             Awaited::Body(name, id) => format!("the body of step `{name}`, {id}"),
             Awaited::Engine(name) => format!("the engine, for `{name}`"),
             Awaited::Start(Some(due)) => format!("its start, due {}", self.due(*due)),
-            Awaited::Start(None) => "its turn in a queue".into(),
+            Awaited::Start(None) => "its turn in a queue, or the end of its delay there".into(),
             Awaited::Undoing => "what it did to be undone".into(),
         }
     }
@@ -131,23 +144,37 @@ impl InVain<'_> {
     fn due(&self, due: Timestamp) -> String {
         match due.since(self.now) {
             Duration::ZERO => format!("at {due}"),
-            left => format!("in {}, at {due}", in_words(left)),
+            left => format!("in {} ({due})", in_words(left)),
         }
     }
 }
 
-/// Whether it can come to an end without anything being sent.
-fn comes_by_itself(what: &Awaited) -> bool {
-    !matches!(what, Awaited::Signal(_) | Awaited::Start(None))
+impl Deep {
+    /// Whether it can come to an end without anything being sent.
+    fn comes_by_itself(&self) -> bool {
+        let by_itself = |wait: &Wait| !matches!(wait.what, Awaited::Signal(_));
+        match &*self.of_child {
+            [] => by_itself(&self.wait),
+            waits => waits.iter().any(by_itself),
+        }
+    }
 }
 
 fn push_end(text: &mut String, end: &End, payloads: &Payloads) {
     let _ = match end {
         End::Completed(output) => {
-            writeln!(text, "  it completed with: {}", show_payload(payloads, output))
+            writeln!(
+                text,
+                "  it completed with: {}",
+                show_payload(payloads, output)
+            )
         }
         End::Failed(failure) => {
-            writeln!(text, "  it failed with: {}", show_failure(failure, payloads))
+            writeln!(
+                text,
+                "  it failed with: {}",
+                show_failure(failure, payloads)
+            )
         }
         End::Aborted(aborted) => writeln!(text, "  it was aborted: {}", aborted.reason),
         End::Cancelled(cancelled) => writeln!(text, "  it was cancelled: {}", cancelled.reason),

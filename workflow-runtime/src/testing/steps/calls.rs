@@ -60,10 +60,6 @@ impl Call {
         }
     }
 
-    pub(super) fn is_of(&self, attempt: &PlannedAttempt) -> bool {
-        (self.made.run, self.made.call) == (attempt.run, attempt.call)
-    }
-
     /// Returns the step id, as the body sees it.
     pub fn step_id(&self) -> StepId {
         self.made.step
@@ -98,7 +94,7 @@ impl Call {
     pub fn input_as<T: DeserializeOwned>(&self) -> T {
         arguments(&self.made, &self.payloads).unwrap_or_else(|problem| {
             panic!(
-                "the arguments of {} are not that: {problem}",
+                "the arguments of {} are not what was asked for: {problem}",
                 self.written()
             )
         })
@@ -111,7 +107,10 @@ impl Call {
     }
 
     fn line(&self) -> String {
-        let stubbed = match (self.is_stubbed(), self.attempts.iter().any(|one| one.stubbed)) {
+        let stubbed = match (
+            self.is_stubbed(),
+            self.attempts.iter().any(|one| one.stubbed),
+        ) {
             (true, _) => "stubbed",
             (false, true) => "partly stubbed",
             (false, false) => "for real",
@@ -122,7 +121,10 @@ impl Call {
         };
         let PlannedAttempt { run, site, .. } = &self.made;
         let place = format!("{}:{}", site.file(), site.line());
-        format!("{} at {place}, {stubbed}, {attempts}, {run}", self.written())
+        format!(
+            "{} at {place}, {stubbed}, {attempts}, {run}",
+            self.written()
+        )
     }
 }
 

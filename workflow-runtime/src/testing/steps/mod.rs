@@ -25,6 +25,7 @@ use crate::call::{Step, StepDefinition};
 use crate::clock::Timestamp;
 use crate::engine::obstacle::Obstacle;
 use crate::engine::tested::{Act, ActKind, Plan, PlannedAttempt, Tested};
+use crate::ids::{RunId, StepId};
 use crate::payload::Payloads;
 use crate::store::ParkReason;
 
@@ -42,6 +43,8 @@ struct State {
     rules: HashMap<StepKey, Rule>,
     refuses_unstubbed: bool,
     calls: Vec<Call>,
+    /// Where in the list a call is.
+    places: HashMap<(RunId, StepId), usize>,
     /// What was wrong with the test itself.
     faults: Vec<String>,
 }
@@ -117,9 +120,8 @@ impl Control {
             Error::Not => {}
             Error::Is(value) => return Act::StandIn(Box::pin(async move { Ok(value()) })),
             Error::Ask(ask) => {
-                let asked = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
-                    ask(attempt.attempt)
-                }));
+                let asked =
+                    std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| ask(attempt.attempt)));
                 match asked {
                     Ok(None) => {}
                     Ok(Some(value)) => return Act::StandIn(Box::pin(async move { Ok(value) })),
@@ -180,10 +182,14 @@ impl Tested for Control {
     fn began(&self, attempt: PlannedAttempt, act: ActKind, at: Timestamp, payloads: &Payloads) {
         let begun = CallAttempt::new(&attempt, act, at);
         let mut state = self.state();
-        let known = state.calls.iter_mut().find(|call| call.is_of(&attempt));
-        match known {
-            Some(call) => call.attempts.push(begun),
-            None => state.calls.push(Call::new(attempt, begun, payloads)),
+        let state = &mut *state;
+        let id = (attempt.run, attempt.call);
+        match state.places.get(&id) {
+            Some(place) => state.calls[*place].attempts.push(begun),
+            None => {
+                state.places.insert(id, state.calls.len());
+                state.calls.push(Call::new(attempt, begun, payloads));
+            }
         }
     }
 

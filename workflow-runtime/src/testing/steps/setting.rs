@@ -98,11 +98,7 @@ impl TestEngineBuilder {
 
     /// Fails the next `times` attempts of a step, whichever calls they belong to; then it goes on with its stub
     /// or its body.
-    pub fn fail_times<S: TypedStep>(
-        self,
-        times: u32,
-        error: <S::Output as Fallible>::Error,
-    ) -> Self
+    pub fn fail_times<S: TypedStep>(self, times: u32, error: <S::Output as Fallible>::Error) -> Self
     where
         S::Output: Fallible<Error: Clone + Send + 'static> + Send + 'static,
     {
@@ -155,14 +151,13 @@ impl TestEngineBuilder {
 /// now on.
 impl TestEngine {
     /// Has a closure answer in place of a step's body; see [`TestEngineBuilder::stub`].
-    pub fn stub<S: TypedStep>(
-        &self,
-        answer: impl Fn(S::Input) -> S::Output + Send + Sync + 'static,
-    ) where
+    pub fn stub<S: TypedStep>(&self, answer: impl Fn(S::Input) -> S::Output + Send + Sync + 'static)
+    where
         S::Input: DeserializeOwned + Send + 'static,
         S::Output: Send + 'static,
     {
-        self.control().rule::<S>(|rule| rule.stub(Stub::new(answer)));
+        self.control()
+            .rule::<S>(|rule| rule.stub(Stub::new(answer)));
     }
 
     /// Has an async closure answer in place of a step's body; see [`TestEngineBuilder::stub_async`].
