@@ -5,6 +5,7 @@ mod driving;
 mod stub_kinds;
 mod stubs;
 mod time;
+mod types;
 
 use std::future::Future;
 use std::panic::{AssertUnwindSafe, catch_unwind};

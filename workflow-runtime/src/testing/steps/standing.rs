@@ -95,9 +95,7 @@ impl Stub {
 
     fn of<A: DeserializeOwned>(answer: impl Fn(A) -> Answering + Send + Sync + 'static) -> Self {
         Self {
-            answer: Arc::new(move |attempt, payloads| {
-                arguments(attempt, payloads).map(&answer)
-            }),
+            answer: Arc::new(move |attempt, payloads| arguments(attempt, payloads).map(&answer)),
             takes: std::any::type_name::<A>(),
         }
     }
