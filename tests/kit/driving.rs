@@ -186,6 +186,16 @@ async fn the_token_of_a_hook_is_found() {
 }
 
 #[tokio::test]
+async fn a_hook_is_no_step_that_a_test_could_refuse() {
+    let engine = builder().refuse_unstubbed().open().await.unwrap();
+    let run = engine.start(payment(7)).await.unwrap();
+    let token = engine.until_waiting_for_hook(&run).await;
+    engine.signal_token(&token, &500).await.unwrap();
+    assert_eq!(run.result().await.unwrap(), 500);
+    assert!(engine.all_calls().is_empty());
+}
+
+#[tokio::test]
 async fn children_are_driven_one_after_the_other() {
     let engine = engine().await;
     let run = engine.start(order()).await.unwrap();
