@@ -75,6 +75,8 @@ pub struct EngineBuilder {
     queues: Vec<Queue>,
     retentions: Retentions,
     relays: Vec<outbox::Relay>,
+    #[cfg(feature = "testing")]
+    tested: Option<Arc<dyn super::tested::Tested>>,
 }
 
 impl Default for EngineBuilder {
@@ -104,6 +106,8 @@ impl Default for EngineBuilder {
             queues: Vec::new(),
             retentions: Retentions::default(),
             relays: Vec::new(),
+            #[cfg(feature = "testing")]
+            tested: None,
         }
     }
 }
@@ -381,6 +385,8 @@ impl EngineBuilder {
             pauses: Pauses::default(),
             namespace: self.namespace,
             audit_key: self.audit_key,
+            #[cfg(feature = "testing")]
+            tested: self.tested,
             engine: OnceLock::new(),
         });
         let shared = Arc::new(Shared {
@@ -424,6 +430,13 @@ impl EngineBuilder {
     #[cfg(feature = "testing")]
     pub(crate) fn timed(mut self, clock: Clock, run_ids: RunIds) -> Self {
         (self.clock, self.run_ids) = (clock, run_ids);
+        self
+    }
+
+    /// Gives a test control over the engine's steps.
+    #[cfg(feature = "testing")]
+    pub(crate) fn tested(mut self, tested: Arc<dyn super::tested::Tested>) -> Self {
+        self.tested = Some(tested);
         self
     }
 

@@ -11,6 +11,8 @@ pub(crate) mod outside;
 mod passes;
 mod past;
 pub(crate) mod undo;
+#[cfg(feature = "testing")]
+pub(crate) mod waits;
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

@@ -48,11 +48,15 @@ mod schedules;
 mod shutdown;
 pub(crate) mod signal;
 mod sleepers;
+#[cfg(feature = "testing")]
+pub(crate) mod standing;
 mod start;
 mod successors;
 mod taking;
 mod task;
 mod terminate;
+#[cfg(feature = "testing")]
+pub(crate) mod tested;
 pub(crate) mod timers;
 pub(crate) mod tokens;
 pub(crate) mod undo_steps;
@@ -194,6 +198,9 @@ pub(crate) struct Services {
     pub(crate) pauses: pause::Pauses,
     pub(crate) namespace: Arc<str>,
     pub(crate) audit_key: Option<AuditKey>,
+    /// The test that has the engine in its hands, if one has.
+    #[cfg(feature = "testing")]
+    pub(crate) tested: Option<Arc<dyn tested::Tested>>,
     /// The engine that these belong to.
     engine: OnceLock<Weak<Shared>>,
 }

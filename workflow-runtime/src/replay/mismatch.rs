@@ -105,7 +105,8 @@ fn join(path: &str, key: &Value) -> String {
     }
 }
 
-fn show(value: &Value) -> String {
+/// Shows a value, cut where it is long.
+pub(crate) fn show(value: &Value) -> String {
     let text = value.to_string();
     match text.char_indices().nth(SHOWN_CHARS) {
         Some((at, _)) => format!("{}…", &text[..at]),

@@ -23,6 +23,8 @@ use crate::journal::{
 };
 
 pub use fresh::{FreshFor, OnStale};
+#[cfg(feature = "testing")]
+pub(crate) use mismatch::show as show_value;
 pub(crate) use mismatch::{Asked, ChildMismatch, Difference, Mismatch, compare_inputs};
 pub(crate) use past::{Fork, Past, Patch};
 

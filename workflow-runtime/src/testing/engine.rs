@@ -10,6 +10,8 @@ use std::time::{Duration, SystemTime};
 use tokio::runtime::{Handle, RuntimeFlavor};
 use tokio::time::Instant;
 
+use super::driving;
+use super::steps::{Control, TellFaults};
 use crate::call::Workflow;
 use crate::clock::{Clock, Timestamp};
 use crate::engine::{Engine, EngineBuilder, EngineError};
@@ -57,7 +59,9 @@ const TICK: Duration = Duration::from_millis(1);
 /// }
 /// ```
 pub struct TestEngine {
-    engine: Engine,
+    pub(super) engine: Engine,
+    told: TellFaults,
+    pub(super) patience: Duration,
     clock: Clock,
     opened_at: Timestamp,
 }
@@ -66,6 +70,8 @@ pub struct TestEngine {
 #[must_use = "nothing is opened until `open` is awaited"]
 pub struct TestEngineBuilder {
     engine: EngineBuilder,
+    pub(super) control: Arc<Control>,
+    pub(super) patience: Duration,
     store: MemoryStore,
     seed: u64,
     starts_at: Timestamp,
@@ -76,10 +82,21 @@ impl TestEngine {
     pub fn builder() -> TestEngineBuilder {
         TestEngineBuilder {
             engine: Engine::builder(),
+            control: Arc::default(),
+            patience: driving::PATIENCE,
             store: MemoryStore::new(),
             seed: 0,
             starts_at: BEGINS,
         }
+    }
+
+    /// What the test has in its hands of the engine.
+    pub(super) fn control(&self) -> &Arc<Control> {
+        &self.told.0
+    }
+
+    pub(super) fn clock(&self) -> &Clock {
+        &self.clock
     }
 
     /// Reads the test's clock.
@@ -102,9 +119,7 @@ impl TestEngine {
             tokio::time::sleep(self.clock.pace(until.since(self.clock.now()))).await;
         }
         // What is due at this very moment was woken with this task, or behind it.
-        for _ in 0..SETTLING {
-            tokio::task::yield_now().await;
-        }
+        self.settle().await;
     }
 
     /// Turns the clock forward, as an operator or a time server turns a machine's: no timer has run meanwhile.
@@ -120,7 +135,7 @@ impl TestEngine {
 
 /// How often a test yields so that all tasks that can go on do: from a timer's wake-up to the end of a run
 /// are a few tasks, each woken by the one before it.
-const SETTLING: usize = 64;
+pub(super) const SETTLING: usize = 64;
 
 fn micros(time: Duration) -> i64 {
     i64::try_from(time.as_micros()).unwrap_or(i64::MAX)
@@ -200,8 +215,11 @@ impl TestEngineBuilder {
         let opened_at = clock.now();
         let ids = RunIds::seeded(self.seed);
         let engine = self.engine.timed(clock.clone(), ids);
+        let engine = engine.tested(self.control.clone());
         Ok(TestEngine {
             engine: engine.open_with(self.store).await?,
+            told: TellFaults(self.control),
+            patience: self.patience,
             clock,
             opened_at,
         })

@@ -8,6 +8,8 @@ use std::panic::Location;
 use std::task::Waker;
 
 use super::outside::Outside;
+#[cfg(feature = "testing")]
+use super::waits::{Awaited, Wait};
 use super::{RunCore, State, Trouble};
 use crate::clock::Timestamp;
 use crate::engine::obstacle::Obstacle;
@@ -128,6 +130,16 @@ impl Outside {
 
     pub(super) fn awaits_a_child(&self) -> bool {
         self.children.values().any(|child| child.waker.is_some())
+    }
+
+    /// The children that the code waits for, with their runs.
+    #[cfg(feature = "testing")]
+    pub(super) fn awaited_children(&self) -> impl Iterator<Item = Wait> {
+        let waiting = self.children.values().filter(|one| one.waker.is_some());
+        waiting.map(|child| Wait {
+            what: Awaited::Child(child.name, child.run),
+            site: Some(child.site),
+        })
     }
 
     /// The children that the code waits for.

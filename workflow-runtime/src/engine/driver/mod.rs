@@ -39,6 +39,8 @@ use super::core::{Delivered, RunCore};
 use super::obstacle::Obstacle;
 use super::poison::Marked;
 use super::registry::WorkflowFuture;
+#[cfg(feature = "testing")]
+use super::tested::TellRested;
 use super::timers::Deadline;
 use super::warnings::Warning;
 use super::writer::{Commit, Due, Writer};
@@ -443,6 +445,8 @@ impl Future for Driver {
         let this = self.get_mut();
         let span = this.span.clone();
         let _entered = span.enter();
+        #[cfg(feature = "testing")]
+        let _rests = this.core.services.tested.clone().map(TellRested);
         this.core.signal.set_task(cx.waker());
         if !this.started && this.core.is_leaving() {
             return Poll::Ready(this.leave());
