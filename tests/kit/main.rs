@@ -1,3 +1,6 @@
 //! What the testing kit does for users' tests.
 
+mod chaos;
+mod crashing;
+mod ledger;
 mod time;

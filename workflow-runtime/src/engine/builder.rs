@@ -98,6 +98,8 @@ impl Default for EngineBuilder {
                 evict_after: Some(EVICT_AFTER),
                 key_ttl: DEFAULT_KEY_TTL,
                 on_failure: OnFailure::Keep,
+                #[cfg(feature = "testing")]
+                shuffle: None,
             },
             clock: Clock::default(),
             run_ids: RunIds::default(),
@@ -424,6 +426,13 @@ impl EngineBuilder {
     #[cfg(feature = "testing")]
     pub(crate) fn timed(mut self, clock: Clock, run_ids: RunIds) -> Self {
         (self.clock, self.run_ids) = (clock, run_ids);
+        self
+    }
+
+    /// Delays the bodies of steps by a seed, for tests.
+    #[cfg(feature = "testing")]
+    pub(crate) fn shuffled(mut self, seed: u64) -> Self {
+        self.config.shuffle = Some(seed);
         self
     }
 

@@ -10,6 +10,7 @@ use std::time::{Duration, SystemTime};
 use tokio::runtime::{Handle, RuntimeFlavor};
 use tokio::time::Instant;
 
+use super::chaos;
 use crate::call::Workflow;
 use crate::clock::{Clock, Timestamp};
 use crate::engine::{Engine, EngineBuilder, EngineError};
@@ -17,7 +18,7 @@ use crate::ids::RunIds;
 use crate::store::memory::MemoryStore;
 
 /// When a test's clock begins, unless it is told otherwise: 2030-01-01 00:00 UTC.
-const BEGINS: Timestamp = Timestamp::from_micros(1_893_456_000_000_000);
+pub(super) const BEGINS: Timestamp = Timestamp::from_micros(1_893_456_000_000_000);
 
 /// An engine for tests: in memory, with virtual time.
 ///
@@ -62,10 +63,13 @@ pub struct TestEngine {
 /// Sets a [`TestEngine`] up.
 #[must_use = "nothing is opened until `open` is awaited"]
 pub struct TestEngineBuilder {
-    engine: EngineBuilder,
-    store: MemoryStore,
-    seed: u64,
+    pub(super) engine: EngineBuilder,
+    pub(super) store: MemoryStore,
+    pub(super) seed: u64,
     starts_at: Timestamp,
+    /// A clock that goes already: that of an engine which lived before.
+    pub(super) clock: Option<Clock>,
+    pub(super) jumps: Option<u64>,
 }
 
 impl TestEngine {
@@ -76,6 +80,8 @@ impl TestEngine {
             store: MemoryStore::new(),
             seed: 0,
             starts_at: BEGINS,
+            clock: None,
+            jumps: None,
         }
     }
 
@@ -180,17 +186,12 @@ impl TestEngineBuilder {
     ///
     /// If the runtime has more than one thread, or the configuration cannot work.
     pub async fn open(self) -> Result<TestEngine, EngineError> {
-        if Handle::current().runtime_flavor() != RuntimeFlavor::CurrentThread {
-            return Err(EngineError::Configuration(
-                "a `TestEngine` needs the current-thread runtime, whose time can be paused: use \
-                 `#[tokio::test]` without `flavor`"
-                    .into(),
-            ));
+        pause_time()?;
+        let starts_at = self.starts_at;
+        let clock = self.clock.unwrap_or_else(|| Clock::virtual_from(starts_at));
+        if let Some(seed) = self.jumps {
+            chaos::jump_at_each_write(&self.store, &clock, seed);
         }
-        if !is_paused() {
-            tokio::time::pause();
-        }
-        let clock = Clock::virtual_from(self.starts_at);
         let opened_at = clock.now();
         let ids = RunIds::seeded(self.seed);
         let engine = self.engine.timed(clock.clone(), ids);
@@ -200,6 +201,21 @@ impl TestEngineBuilder {
             opened_at,
         })
     }
+}
+
+/// Pauses tokio's time, unless it is paused already.
+pub(super) fn pause_time() -> Result<(), EngineError> {
+    if Handle::current().runtime_flavor() != RuntimeFlavor::CurrentThread {
+        return Err(EngineError::Configuration(
+            "a `TestEngine` needs the current-thread runtime, whose time can be paused: use \
+             `#[tokio::test]` without `flavor`"
+                .into(),
+        ));
+    }
+    if !is_paused() {
+        tokio::time::pause();
+    }
+    Ok(())
 }
 
 /// Says whether tokio's time stands still. To pause it twice is a panic, and there is no way to ask.
