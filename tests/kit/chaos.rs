@@ -166,7 +166,7 @@ async fn crashes_at_every_write_in_any_order_of_completion_change_no_entry() {
             })
             .run()
             .await;
-        assert!(report.writes() >= 10, "{report:#}");
+        assert!(report.writes() > 5, "{report:#}");
     }
 }
 
@@ -230,6 +230,6 @@ async fn crashes_at_every_write_under_a_jumping_clock_change_nothing() {
             .same_result(|first, again| first.0 == again.0)
             .run()
             .await;
-        assert!(report.writes() > 20, "{report:#}");
+        assert!(report.writes() > 15, "{report:#}");
     }
 }

@@ -3,4 +3,5 @@
 mod chaos;
 mod crashing;
 mod ledger;
+mod strategies;
 mod time;

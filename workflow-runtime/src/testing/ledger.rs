@@ -314,10 +314,11 @@ pub(super) struct Count(pub(super) usize, pub(super) &'static str);
 impl fmt::Display for Count {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self(count, what) = self;
-        match (count, what.strip_suffix('y')) {
-            (1, _) => write!(f, "1 {what}"),
-            (_, Some(stem)) => write!(f, "{count} {stem}ies"),
-            (_, None) => write!(f, "{count} {what}s"),
+        match (count, *what) {
+            (1, what) => write!(f, "1 {what}"),
+            (_, "entry") => write!(f, "{count} entries"),
+            (_, "crash") => write!(f, "{count} crashes"),
+            (_, what) => write!(f, "{count} {what}s"),
         }
     }
 }

@@ -13,6 +13,8 @@ mod engine;
 mod invariants;
 mod ledger;
 mod scenario;
+#[cfg(feature = "proptest")]
+pub mod strategies;
 
 pub use auditing::assert_audit_clean;
 pub(crate) use chaos::Delay;

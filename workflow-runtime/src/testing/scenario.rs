@@ -26,6 +26,9 @@ const LIMIT: Duration = Duration::from_secs(2 * 365 * 86_400);
 /// How long what a run left behind (messages, detached children) has to come to rest by the virtual clock.
 const SETTLING: Duration = Duration::from_secs(1);
 
+/// For so many milliseconds at most are answers held back: a test that waits for a month must not take as many of them.
+const ABREAST: usize = 1_000;
+
 /// The key that a run is started under, unless it is told otherwise.
 const KEY: &str = "the-run-under-test";
 
@@ -143,7 +146,8 @@ impl<W: Workflow> Scenario<W> {
             violations: Vec::new(),
             driving: None,
         };
-        let ended = tokio::time::timeout(self.limit, self.play(&engine, delivery, &mut lived));
+        let ended =
+            tokio::time::timeout(self.limit, self.play(&engine, store, delivery, &mut lived));
         if let Ok(how) = ended.await {
             lived.how = how;
             engine.advance(self.settling).await;
@@ -154,7 +158,13 @@ impl<W: Workflow> Scenario<W> {
         lived
     }
 
-    async fn play(&self, engine: &TestEngine, delivery: Delivery, lived: &mut Lived<W>) -> How<W>
+    async fn play(
+        &self,
+        engine: &TestEngine,
+        store: &MemoryStore,
+        delivery: Delivery,
+        lived: &mut Lived<W>,
+    ) -> How<W>
     where
         W::Error: Debug,
     {
@@ -186,7 +196,8 @@ impl<W: Workflow> Scenario<W> {
         }
         let run = runs[0].clone();
         lived.run = Some(run.id());
-        let (result, driving) = tokio::join!(run.result(), self.deliver(engine, &run, delivery));
+        let (result, driving) =
+            tokio::join!(run.result(), self.deliver(engine, &run, store, delivery));
         lived.driving = driving.err().map(|error| error.to_string());
         for _ in 0..more_after {
             match start().await {
@@ -194,7 +205,7 @@ impl<W: Workflow> Scenario<W> {
                 Err(error) => return How::Refused(error.to_string()),
             }
             // To a run that has ended nothing can be sent: what matters is what comes of it.
-            let _ = self.deliver(engine, &run, Delivery::Once).await;
+            let _ = self.deliver(engine, &run, store, Delivery::Once).await;
         }
         lived.violations.extend(same_run(&runs));
         How::Ended(result.map_err(|error| describe(&error)))
@@ -205,6 +216,7 @@ impl<W: Workflow> Scenario<W> {
         &self,
         engine: &TestEngine,
         run: &RunHandle<W>,
+        store: &MemoryStore,
         delivery: Delivery,
     ) -> Result<()> {
         let Some(drive) = &self.drive else {
@@ -214,7 +226,8 @@ impl<W: Workflow> Scenario<W> {
             Delivery::Once | Delivery::AfterTheEnd => drive(engine, run).await,
             Delivery::AtOnce => {
                 let again = || drive(engine, run);
-                let (first, ..) = tokio::join!(again(), again(), again());
+                let all = async { tokio::join!(again(), again(), again()) };
+                let (first, ..) = abreast(store, all).await;
                 first
             }
             Delivery::InTurn => {
@@ -275,6 +288,26 @@ impl<W: Workflow> Lived<W> {
             .collect::<Vec<_>>()
             .join("\n")
     }
+}
+
+/// Lets several deliveries go side by side, not one after the other: a store in memory answers at once, so whoever is
+/// polled first would be done before the next one begins. Answers are held back for a millisecond at a time.
+async fn abreast<T>(store: &MemoryStore, all: impl Future<Output = T>) -> T {
+    let pacing = async {
+        for _ in 0..ABREAST {
+            store.hold();
+            tokio::time::sleep(Duration::from_millis(1)).await;
+            store.release();
+        }
+        std::future::pending::<()>().await;
+    };
+    let answer = tokio::select! {
+        biased;
+        () = pacing => unreachable!("it never ends"),
+        answer = all => answer,
+    };
+    store.release();
+    answer
 }
 
 fn same_run<W: Workflow>(runs: &[RunHandle<W>]) -> Vec<Violation> {
