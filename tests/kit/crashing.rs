@@ -159,6 +159,41 @@ async fn a_key_on_the_other_side_that_ignores_keys_is_caught() {
     insta::assert_snapshot!(failure);
 }
 
+#[step(effect = "message")]
+async fn look_and_tell(#[resource] ledger: &Ledger, what: &str) -> Result<()> {
+    if !ledger.entries().iter().any(|entry| entry == what) {
+        ledger.post_without_key(what)?;
+    }
+    Ok(())
+}
+
+#[step(effect = "message", at_most_once)]
+async fn tell_at_most_once(#[resource] ledger: &Ledger, what: &str) -> Result<()> {
+    ledger.post_without_key(what)?;
+    Ok(())
+}
+
+#[workflow]
+async fn telling(looks: bool) -> Result<()> {
+    match looks {
+        true => look_and_tell("shipped").await,
+        // That it was interrupted is fine with this one.
+        false => tell_at_most_once("shipped").await.or(Ok(())),
+    }
+}
+
+#[tokio::test]
+async fn where_keys_are_ignored_a_step_that_looks_first_passes_and_at_most_once_may_be_never() {
+    let check = |looks| {
+        let check = crash_everywhere(move || telling(looks)).ledger(Ledger::ignoring_keys);
+        check.engine(|engine, ledger| engine.resource(ledger.clone()))
+    };
+    check(true).two_crashes().run().await;
+    let failure = caught(check(false)).await;
+    assert_eq!(failure.crashes(), [Crash::after(1)], "after the intent");
+    insta::assert_snapshot!(failure);
+}
+
 /// Never gives the same number twice.
 #[derive(Default)]
 struct Counter(AtomicU64);

@@ -171,7 +171,7 @@ impl<W: Workflow> CrashEverywhere<W> {
         let undisturbed = Undisturbed::live(&self.scenario).await?;
         let mut report = CrashReport::new(W::DEFINITION.name, &undisturbed);
         match &self.only {
-            Some(crashes) => self.try_case(crashes, &undisturbed, &mut report).await?,
+            Some(crashes) => drop(self.tried(crashes, &undisturbed, &mut report).await?),
             None => self.try_all(&undisturbed, &mut report).await?,
         }
         report.took = began.elapsed();
@@ -201,19 +201,6 @@ impl<W: Workflow> CrashEverywhere<W> {
             report.pairs += 1;
         }
         Ok(())
-    }
-
-    async fn try_case(
-        &self,
-        crashes: &[Crash],
-        undisturbed: &Undisturbed<W>,
-        report: &mut CrashReport,
-    ) -> Result<(), CrashFailure>
-    where
-        W::Ok: PartialEq + Debug,
-        W::Error: Debug,
-    {
-        self.tried(crashes, undisturbed, report).await.map(drop)
     }
 
     /// Tries one case, and returns how many writes its last life made.

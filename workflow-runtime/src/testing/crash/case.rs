@@ -13,10 +13,10 @@ use crate::ids::RunId;
 use crate::journal::{Event, Journal};
 use crate::store::memory::{FaultPlan, MemoryStore, Surviving, Written};
 use crate::store::{RunQuery, Store};
-use crate::testing::Ledger;
 use crate::testing::invariants::{Invariant, Violation};
 use crate::testing::ledger::Difference;
 use crate::testing::scenario::{Delivery, How, Lived, Scenario};
+use crate::testing::{Ledger, LedgerCall};
 
 /// The run as it goes when nothing goes wrong.
 pub(super) struct Undisturbed<W: Workflow> {
@@ -118,7 +118,7 @@ impl<W: Workflow> Case<W> {
                 lived.violations.extend(before.changed(&store).await);
                 lived
                     .violations
-                    .extend(before.run_again(&lived.journals, &world.0));
+                    .extend(before.run_again(&lived.journals, &world.0.calls()));
             }
             return Self {
                 lived,
@@ -201,9 +201,9 @@ impl Survived {
     }
 
     /// Finds steps whose outcome was on the disk at the crash and that asked the ledger for something after it.
-    fn run_again(&self, journals: &[Journal], ledger: &Ledger) -> Vec<Violation> {
+    fn run_again(&self, journals: &[Journal], calls: &[LedgerCall]) -> Vec<Violation> {
         let mut violations = Vec::new();
-        for call in ledger.calls().iter().skip(self.calls) {
+        for call in calls.iter().skip(self.calls) {
             let Some(step) = &call.step else { continue };
             let Some(before) = self.frames.get(&step.run_id) else {
                 continue;
@@ -243,3 +243,6 @@ async fn all_frames(store: &MemoryStore) -> HashMap<RunId, Vec<Bytes>> {
     }
     all
 }
+
+#[cfg(test)]
+mod tests;

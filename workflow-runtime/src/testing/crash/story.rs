@@ -40,7 +40,8 @@ pub(in super::super) enum Trouble {
 impl Trouble {
     /// The ledger has other entries than it should.
     pub(in super::super) fn ledger(ledger: &Ledger, difference: &Difference) -> Self {
-        let mut text = format!("The ledger has other entries than without a crash:\n{difference}");
+        let mut text =
+            format!("The ledger has other entries than it has undisturbed:\n{difference}");
         let duplicates = ledger.duplicates();
         for entry in difference.too_many() {
             let Some(duplicate) = duplicates.iter().find(|it| it.entry == entry) else {
@@ -55,7 +56,7 @@ impl Trouble {
     /// Keys that were used for two things.
     pub(in super::super) fn conflicts(ledger: &Ledger) -> Option<Self> {
         let told = tell_conflicts(ledger, &ledger.conflicts());
-        (!told.is_empty()).then(|| Self::Ledger(told.trim_start().to_owned()))
+        (!told.is_empty()).then(|| Self::Ledger(told))
     }
 }
 

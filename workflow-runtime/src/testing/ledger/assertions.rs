@@ -31,17 +31,25 @@ impl Duplicate {
     /// Says what the keys of the calls tell about the mistake.
     pub(in super::super) fn advice(&self, honoured: bool) -> &'static str {
         let keys: Vec<_> = self.calls.iter().map(|call| call.key.as_deref()).collect();
-        if keys.contains(&None) {
-            "it was asked for without a key: hand the step's id over as one (`get_step_metadata().step_id`), or, where \
-             the other side takes none, declare the step `at_most_once`"
+        if self
+            .calls
+            .iter()
+            .any(|call| call.key.is_none() && call.step.is_none())
+        {
+            "it was asked for without a key, and by no step: a handler of messages has the message's id, which is the same \
+             each time it is handed over (`message.id`)"
+        } else if keys.contains(&None) {
+            "it was asked for without a key: hand the step's id over as one (`get_step_metadata().step_id`); where the other \
+             side takes none, look there first whether it was done (a step that is `at_most_once` never does it twice, but \
+             perhaps not at all)"
         } else if keys.windows(2).any(|pair| pair[0] != pair[1]) {
             "the keys differ: a key has to be the same in every attempt and every process, so make it of the step's id \
              (`get_step_metadata().step_id`), never of a random number, the time or the attempt"
         } else if honoured {
             "one key, and yet it was done more than once: the ledger itself is at fault"
         } else {
-            "the key was the same each time, and the other side ignores keys: look there first whether it was done, or \
-             declare the step `at_most_once`"
+            "the key was the same each time, and the other side ignores keys: look there first whether it was done (a step \
+             that is `at_most_once` never does it twice, but perhaps not at all)"
         }
     }
 }
@@ -85,11 +93,14 @@ impl Ledger {
         }
         let mut text = String::new();
         if !duplicates.is_empty() {
-            text.push_str("the ledger was made to do something more than once\n");
+            text.push_str("The ledger was made to do something more than once\n");
         }
         for duplicate in &duplicates {
             let advice = duplicate.advice(self.keys == Keys::Honoured);
             let _ = writeln!(text, "\n  {duplicate}\n    {advice}");
+        }
+        if !duplicates.is_empty() {
+            text.push('\n');
         }
         text.push_str(&tell_conflicts(self, &conflicts));
         panic!("{}", text.trim_end());
@@ -106,28 +117,33 @@ impl Ledger {
         let expected: Vec<_> = expected.into_iter().map(|entry| show(&entry)).collect();
         let difference = Difference::between(&expected, &self.entries());
         if !difference.is_empty() {
-            panic!("the ledger's entries are not those that were expected\n{difference}\n{self}");
+            panic!("The ledger's entries are not those that were expected\n{difference}\n{self}");
         }
     }
 }
 
 /// Tells of keys that were used for two things; nothing if there are none.
 pub(in super::super) fn tell_conflicts(ledger: &Ledger, conflicts: &[LedgerCall]) -> String {
+    let mut keys: Vec<_> = conflicts.iter().map(|call| &call.key).collect();
+    keys.dedup();
     let mut text = String::new();
-    if conflicts.is_empty() {
-        return text;
-    }
-    text.push_str("\nthe ledger was given one key for two things\n");
-    let calls = ledger.calls();
-    for conflict in conflicts {
-        let first = calls.iter().find(|call| call.key == conflict.key);
-        let _ = write!(text, "\n  {}", conflict.key.as_deref().unwrap_or_default());
-        for call in first.into_iter().chain([conflict]) {
-            let _ = write!(text, "\n    call {call}");
+    for key in keys {
+        let shown = key.as_deref().unwrap_or_default();
+        let _ = write!(
+            text,
+            "The ledger was given one key for two things\n\n  {shown}"
+        );
+        for call in ledger.calls().iter().filter(|call| call.key == *key) {
+            let told = call.circumstances();
+            let _ = write!(
+                text,
+                "\n    call {} for {}, {told}",
+                call.number, call.entry
+            );
         }
         text.push_str(
-            "\n    a key is for one effect: derive a second one with `step_id.for_effect(\"…\")`, and make the effect \
-             from the step's input alone\n",
+            "\n    a key is for one effect: make the effect of the step's input alone, and derive the key of a second effect with \
+             `step_id.for_effect(\"…\")`\n\n",
         );
     }
     text
