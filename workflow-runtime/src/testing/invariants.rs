@@ -243,27 +243,12 @@ impl<'a> Check<'a> {
             }
             Event::TimerFired(timer) => self.fired(record, timer.timer),
             Event::SignalReceived(signal) => {
-                if let Some(key) = &signal.key {
-                    let known = self.signals.insert((signal.name.clone(), key.clone()), seq);
-                    if let Some(first) = known {
-                        let problem = format!(
-                            "signal `{}` was received under one key by records {first} and {seq}",
-                            signal.name
-                        );
-                        self.found(Invariant::Signals, problem);
-                    }
-                }
+                self.received(seq, &signal.name, signal.key.as_deref())
             }
             Event::ChildStarted(child) => {
                 self.children.insert(child.call, child.child);
             }
-            Event::ChildFinished(child) => {
-                if self.children.remove(&child.call) != Some(child.child) {
-                    let child = child.child;
-                    let problem = format!("record {seq} ends child {child}, which is not running");
-                    self.found(Invariant::Children, problem);
-                }
-            }
+            Event::ChildFinished(child) => self.child_ended(seq, child.call, child.child),
             Event::Checkpoint(checkpoint) => {
                 let carried = checkpoint.children.iter();
                 self.children
@@ -316,6 +301,22 @@ impl<'a> Check<'a> {
                 "record {seq} ends `{name}` in attempt {attempts}, after attempt {failed} failed"
             );
             self.found(Invariant::Attempts, problem);
+        }
+    }
+
+    fn received(&mut self, seq: u64, name: &str, key: Option<&str>) {
+        let Some(key) = key else { return };
+        if let Some(first) = self.signals.insert((name.into(), key.into()), seq) {
+            let problem =
+                format!("signal `{name}` was received under one key by records {first} and {seq}");
+            self.found(Invariant::Signals, problem);
+        }
+    }
+
+    fn child_ended(&mut self, seq: u64, call: StepId, child: RunId) {
+        if self.children.remove(&call) != Some(child) {
+            let problem = format!("record {seq} ends child {child}, which is not running");
+            self.found(Invariant::Children, problem);
         }
     }
 

@@ -56,7 +56,7 @@ impl Trouble {
     /// Keys that were used for two things.
     pub(in super::super) fn conflicts(ledger: &Ledger) -> Option<Self> {
         let told = tell_conflicts(ledger, &ledger.conflicts());
-        (!told.is_empty()).then(|| Self::Ledger(told))
+        (!told.is_empty()).then_some(Self::Ledger(told))
     }
 }
 

@@ -1,6 +1,6 @@
 //! What a test asks a ledger when all is over.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::{self, Write as _};
 
 use serde::Serialize;
@@ -28,6 +28,13 @@ impl fmt::Display for Duplicate {
 }
 
 impl Duplicate {
+    /// Says whether it was not one step that did it again.
+    fn by_several_steps(&self) -> bool {
+        let steps = self.calls.iter().filter_map(|call| call.step.as_ref());
+        let steps: BTreeSet<_> = steps.map(|step| step.step_id).collect();
+        steps.len() > 1
+    }
+
     /// Says what the keys of the calls tell about the mistake.
     pub(in super::super) fn advice(&self, honoured: bool) -> &'static str {
         let keys: Vec<_> = self.calls.iter().map(|call| call.key.as_deref()).collect();
@@ -42,6 +49,9 @@ impl Duplicate {
             "it was asked for without a key: hand the step's id over as one (`get_step_metadata().step_id`); where the other \
              side takes none, look there first whether it was done (a step that is `at_most_once` never does it twice, but \
              perhaps not at all)"
+        } else if self.by_several_steps() {
+            "several steps did it, each under a key of its own: the workflow asked for it more than once, so look at what it \
+             was told more than once"
         } else if keys.windows(2).any(|pair| pair[0] != pair[1]) {
             "the keys differ: a key has to be the same in every attempt and every process, so make it of the step's id \
              (`get_step_metadata().step_id`), never of a random number, the time or the attempt"
@@ -125,6 +135,7 @@ impl Ledger {
 /// Tells of keys that were used for two things; nothing if there are none.
 pub(in super::super) fn tell_conflicts(ledger: &Ledger, conflicts: &[LedgerCall]) -> String {
     let mut keys: Vec<_> = conflicts.iter().map(|call| &call.key).collect();
+    keys.sort();
     keys.dedup();
     let mut text = String::new();
     for key in keys {
