@@ -233,3 +233,35 @@ async fn crashes_at_every_write_under_a_jumping_clock_change_nothing() {
         assert!(report.writes() > 15, "{report:#}");
     }
 }
+
+#[workflow]
+async fn napping(number: u64) -> Result<u64> {
+    sleep(Duration::from_secs(5)).await;
+    Ok(number)
+}
+
+/// The first to wake writes, and so turns the clock back under those that were woken with it.
+#[tokio::test]
+async fn those_who_are_woken_together_under_a_clock_that_is_turned_back_wake_again_in_time() {
+    for seed in 0..50 {
+        let engine = TestEngine::builder()
+            .register::<napping>()
+            .configure(|engine| engine.evict_after(None)) // else that deadline wakes them all
+            .with_clock_jumps(seed);
+        let engine = engine.open().await.unwrap();
+        let began = tokio::time::Instant::now();
+        let mut runs = Vec::new();
+        for number in 0..4 {
+            runs.push(engine.start(napping(number)).await.unwrap());
+        }
+        for run in &runs {
+            run.result().await.unwrap();
+        }
+        assert!(
+            began.elapsed() < 30 * DAY,
+            "seed {seed}: {:?}",
+            began.elapsed()
+        );
+        assert_eq!(check_invariants(&engine).await.unwrap(), [], "seed {seed}");
+    }
+}
