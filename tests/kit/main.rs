@@ -1,7 +1,11 @@
 //! What the testing kit does for users' tests.
 
 mod called;
+mod chaos;
+mod crashing;
 mod driving;
+mod ledger;
+mod strategies;
 mod stub_kinds;
 mod stubs;
 mod time;

@@ -70,6 +70,8 @@
 //!
 //! - `http`: `idempotency::http`, a tower layer for the `Idempotency-Key` header.
 //! - `redis`: `idempotency::RedisKeys`, keys that live in Redis.
+//! - `testing`: `testing`, what users' tests need: an engine in virtual time, a ledger, crashes at every write.
+//! - `proptest`: `testing::strategies`, keys and payloads for property tests.
 
 mod call;
 mod context;

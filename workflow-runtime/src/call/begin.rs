@@ -131,6 +131,8 @@ impl<'step, R> StepCall<'step, R> {
         };
         Some(Running {
             future,
+            #[cfg(feature = "testing")]
+            delay: crate::testing::Delay::of(core.services.config.shuffle, id, made.attempt),
             waker,
             deadline: None,
             timed_out: false,

@@ -100,6 +100,8 @@ impl Default for EngineBuilder {
                 evict_after: Some(EVICT_AFTER),
                 key_ttl: DEFAULT_KEY_TTL,
                 on_failure: OnFailure::Keep,
+                #[cfg(feature = "testing")]
+                shuffle: None,
             },
             clock: Clock::default(),
             run_ids: RunIds::default(),
@@ -437,6 +439,13 @@ impl EngineBuilder {
     #[cfg(feature = "testing")]
     pub(crate) fn tested(mut self, tested: Arc<dyn super::tested::Tested>) -> Self {
         self.tested = Some(tested);
+        self
+    }
+
+    /// Delays the bodies of steps by a seed, for tests.
+    #[cfg(feature = "testing")]
+    pub(crate) fn shuffled(mut self, seed: u64) -> Self {
+        self.config.shuffle = Some(seed);
         self
     }
 

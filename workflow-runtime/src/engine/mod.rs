@@ -238,6 +238,9 @@ pub(crate) struct Config {
     pub(crate) key_ttl: Duration,
     /// Whether the key of a run that did not complete is kept.
     pub(crate) on_failure: OnFailure,
+    /// The seed by which a test delays the bodies of steps.
+    #[cfg(feature = "testing")]
+    pub(crate) shuffle: Option<u64>,
 }
 
 /// A run that this engine has in memory.

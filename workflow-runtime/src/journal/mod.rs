@@ -94,6 +94,13 @@ pub(crate) fn check_ends(header: &RunHeader, records: &[Record]) -> Result<(), J
     })
 }
 
+/// Reads what a frame says without its chain, to show it.
+#[cfg(feature = "testing")]
+pub(crate) fn peek(frame: &Bytes) -> Option<Event> {
+    let body = frame.get(1..frame.len().checked_sub(chain::LINK_LEN)?)?;
+    Event::decode(body).ok().map(|(_, event)| event)
+}
+
 /// Verifies a journal from its beginning and decodes it, record by record.
 pub(crate) struct Reader<'a> {
     run: RunId,

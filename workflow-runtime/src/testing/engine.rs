@@ -10,8 +10,8 @@ use std::time::{Duration, SystemTime};
 use tokio::runtime::{Handle, RuntimeFlavor};
 use tokio::time::Instant;
 
-use super::driving;
 use super::steps::{Control, TellFaults};
+use super::{chaos, driving};
 use crate::call::Workflow;
 use crate::clock::{Clock, Timestamp};
 use crate::engine::{Engine, EngineBuilder, EngineError};
@@ -19,10 +19,7 @@ use crate::ids::RunIds;
 use crate::store::memory::MemoryStore;
 
 /// When a test's clock begins, unless it is told otherwise: 2030-01-01 00:00 UTC.
-const BEGINS: Timestamp = Timestamp::from_micros(1_893_456_000_000_000);
-
-/// The steps in which tokio's time goes.
-const TICK: Duration = Duration::from_millis(1);
+pub(super) const BEGINS: Timestamp = Timestamp::from_micros(1_893_456_000_000_000);
 
 /// An engine for tests: in memory, with virtual time.
 ///
@@ -69,12 +66,15 @@ pub struct TestEngine {
 /// Sets a [`TestEngine`] up.
 #[must_use = "nothing is opened until `open` is awaited"]
 pub struct TestEngineBuilder {
-    engine: EngineBuilder,
+    pub(super) engine: EngineBuilder,
     pub(super) control: Arc<Control>,
     pub(super) patience: Duration,
-    store: MemoryStore,
-    seed: u64,
+    pub(super) store: MemoryStore,
+    pub(super) seed: u64,
     starts_at: Timestamp,
+    /// A clock that goes already: that of an engine which lived before.
+    pub(super) clock: Option<Clock>,
+    pub(super) jumps: Option<u64>,
 }
 
 impl TestEngine {
@@ -87,6 +87,8 @@ impl TestEngine {
             store: MemoryStore::new(),
             seed: 0,
             starts_at: BEGINS,
+            clock: None,
+            jumps: None,
         }
     }
 
@@ -198,20 +200,18 @@ impl TestEngineBuilder {
     ///
     /// If the runtime has more than one thread, or the configuration cannot work.
     pub async fn open(self) -> Result<TestEngine, EngineError> {
-        if Handle::current().runtime_flavor() != RuntimeFlavor::CurrentThread {
-            return Err(EngineError::Configuration(
-                "a `TestEngine` needs the current-thread runtime, whose time can be paused: use \
-                 `#[tokio::test]` without `flavor`"
-                    .into(),
-            ));
+        pause_time()?;
+        let starts_at = self.starts_at;
+        let clock = match self.clock {
+            Some(clock) => clock,
+            None => {
+                reach_a_whole_tick().await;
+                Clock::virtual_from(starts_at)
+            }
+        };
+        if let Some(seed) = self.jumps {
+            chaos::jump_at_each_write(&self.store, &clock, seed);
         }
-        if !is_paused() {
-            tokio::time::pause();
-        }
-        // Tokio counts time in milliseconds from the beginning of its runtime, and real time has passed since. Behind a
-        // first jump the clock stands on a whole one, whatever the machine did: so the same seed has the same times.
-        tokio::time::sleep(TICK).await;
-        let clock = Clock::virtual_from(self.starts_at);
         let opened_at = clock.now();
         let ids = RunIds::seeded(self.seed);
         let engine = self.engine.timed(clock.clone(), ids);
@@ -224,6 +224,27 @@ impl TestEngineBuilder {
             opened_at,
         })
     }
+}
+
+/// Pauses tokio's time, unless it is paused already.
+pub(super) fn pause_time() -> Result<(), EngineError> {
+    if Handle::current().runtime_flavor() != RuntimeFlavor::CurrentThread {
+        return Err(EngineError::Configuration(
+            "a `TestEngine` needs the current-thread runtime, whose time can be paused: use \
+             `#[tokio::test]` without `flavor`"
+                .into(),
+        ));
+    }
+    if !is_paused() {
+        tokio::time::pause();
+    }
+    Ok(())
+}
+
+/// Lets tokio's time go on to a whole millisecond since its runtime began, which is how it counts timers. Real time has
+/// passed before it was paused: without this the same seed had other times on a slower machine.
+pub(super) async fn reach_a_whole_tick() {
+    tokio::time::sleep(Duration::from_millis(1)).await;
 }
 
 /// Says whether tokio's time stands still. To pause it twice is a panic, and there is no way to ask.

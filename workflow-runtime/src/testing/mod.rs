@@ -1,17 +1,31 @@
 //! Testing workflows in a plain `#[tokio::test]`, in milliseconds (feature `testing`).
 //!
 //! Owns what users' tests need and nothing that ships in a service: [`TestEngine`], an engine in memory
-//! whose time is virtual, control over its steps, ways to drive its runs, and assertions whose failure
-//! says what to do.
+//! whose time is virtual, control over its steps, ways to drive its runs; [`Ledger`], an outside world that tells on
+//! duplicates; [`crash_everywhere`] and [`deliver_duplicates`], which run a workflow again and again under worse
+//! conditions; and assertions whose failure says what to do.
 
 mod auditing;
+mod chaos;
+mod crash;
 mod driving;
+mod duplicates;
 mod engine;
+mod invariants;
+mod ledger;
+mod scenario;
 mod steps;
+#[cfg(feature = "proptest")]
+pub mod strategies;
 mod waiting_text;
 
 pub use auditing::assert_audit_clean;
+pub(crate) use chaos::Delay;
+pub use crash::{Crash, CrashEverywhere, CrashFailure, CrashReport, crash_everywhere};
+pub use duplicates::{DeliverDuplicates, DuplicatesFailure, DuplicatesReport, deliver_duplicates};
 pub use engine::{TestEngine, TestEngineBuilder};
+pub use invariants::{Invariant, Violation, check_invariants, check_journal};
+pub use ledger::{Answer, Duplicate, Ledger, LedgerCall, LedgerError, Posted};
 pub use steps::{AsyncAnswer, Call, CallAttempt, Calls, Fallible};
 
 pub use crate::call::TypedStep;

@@ -25,6 +25,8 @@
 mod disk;
 mod faults;
 mod process;
+#[cfg(feature = "testing")]
+mod watching;
 
 use std::future::ready;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -35,6 +37,8 @@ use tokio::sync::watch;
 use self::disk::{Log, Table, Write};
 pub use self::faults::{Fault, FaultPlan, Surviving};
 use self::process::{Held, Inner, Process};
+#[cfg(feature = "testing")]
+pub(crate) use self::watching::Written;
 use super::{
     Append, BoxFuture, Changes, Claim, Commit, Committed, Creation, Epoch, Mail, NewRun,
     NoteChange, NoteKey, Parking, Released, Reopening, RunHeader, RunQuery, Sleeper, Store,
@@ -90,6 +94,8 @@ impl MemoryStore {
             log,
             table,
             held: None,
+            #[cfg(feature = "testing")]
+            watched: watching::Watched::default(),
         };
         Self {
             shared: Arc::new(Shared {
