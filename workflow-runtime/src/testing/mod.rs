@@ -5,6 +5,10 @@
 
 mod auditing;
 mod engine;
+mod replay;
+mod replay_report;
 
 pub use auditing::assert_audit_clean;
 pub use engine::{TestEngine, TestEngineBuilder};
+pub use replay::{Replayer, assert_replays, replay};
+pub use replay_report::{ReplayFailure, ReplayFailureKind, ReplayFailures, Replayed, Stopped};
