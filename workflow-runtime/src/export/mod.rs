@@ -15,6 +15,9 @@ mod text;
 mod to_fields;
 mod value;
 
+#[cfg(test)]
+mod tests;
+
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{Read as _, Write as _};

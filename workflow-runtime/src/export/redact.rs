@@ -89,7 +89,7 @@ impl JournalFile {
     /// A text that was taken out anywhere is taken out everywhere in the file, keys and reasons included: it flows from
     /// inputs to outputs and into messages. From six bytes on, a text that contains it goes as well.
     ///
-    /// A payload that is no MessagePack cannot be looked into: as a whole it stays.
+    /// A payload that is no MessagePack (a codec's that the engine did not have) is one value: its bytes.
     pub fn redact(mut self, mut choose: impl FnMut(&str, PayloadValue<'_>) -> Redact) -> Self {
         self.redact_values(&mut |path, value| choose(path.text, PayloadValue(value)));
         self
@@ -196,11 +196,13 @@ impl JournalFile {
                     known: places,
                     choose,
                 };
-                if let Some(mut value) = value::parse(payload)
-                    && walk.value(&mut value)
-                {
+                let parsed = value::parse_any(payload);
+                // What cannot be looked into is one value.
+                let mut value = parsed.unwrap_or_else(|| Value::Binary(payload.to_vec()));
+                if walk.value(&mut value) {
                     *payload = Bytes::from(value::encode(&value));
                 }
+                places.sort_unstable(); // as they are read
                 if places.is_empty() {
                     marks.remove(&(seq, number));
                 }

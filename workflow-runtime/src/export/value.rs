@@ -4,7 +4,7 @@
 //! object with one entry whose name begins with `$`; bytes that are not MessagePack in its
 //! shortest form are written as they are. It never asks for the type of a value.
 
-use rmpv::{Utf8String, Value};
+use rmpv::Value;
 
 use super::json::Json;
 
@@ -14,12 +14,17 @@ pub(super) const MAX_DEPTH: usize = 256;
 /// A place in a payload: from the root, which entry of a map or element of a list, and so on.
 pub(super) type Place = Vec<u32>;
 
+/// Reads MessagePack in whatever form; `None` if it is something else, or more than one value.
+pub(super) fn parse_any(payload: &[u8]) -> Option<Value> {
+    let mut rest = payload;
+    let value = rmpv::decode::read_value_with_max_depth(&mut rest, MAX_DEPTH).ok()?;
+    rest.is_empty().then_some(value)
+}
+
 /// Reads MessagePack; `None` if it is something else, or more than one value, or not in its shortest form:
 /// then it would not come out as the same bytes.
 pub(super) fn parse(payload: &[u8]) -> Option<Value> {
-    let mut rest = payload;
-    let value = rmpv::decode::read_value_with_max_depth(&mut rest, MAX_DEPTH).ok()?;
-    (rest.is_empty() && encode(&value) == payload).then_some(value)
+    parse_any(payload).filter(|value| encode(value) == payload)
 }
 
 /// Encodes a value.
@@ -84,10 +89,8 @@ fn show(value: &Value, place: &mut Place, redacted: &[Place]) -> Json<'static> {
             Json::tagged("$f32", Json::Float(f64::from(*number)))
         }
         Value::F32(number) => Json::tagged("$f32", hex(&number.to_be_bytes())),
-        Value::String(text) => match text.as_str() {
-            Some(text) => Json::text(text.to_owned()),
-            None => Json::tagged("$text", hex(text.as_bytes())),
-        },
+        // One that is not UTF-8 does not come out as the same bytes, and was not parsed.
+        Value::String(text) => Json::text(text.as_str().unwrap_or_default().to_owned()),
         Value::Binary(bytes) => Json::tagged("$bytes", hex(bytes)),
         Value::Ext(kind, bytes) => {
             let kind = match u64::try_from(*kind) {
@@ -231,14 +234,6 @@ fn read_tagged(
             let bits = bytes(json)?.try_into();
             Value::F64(f64::from_be_bytes(bits.map_err(|_| wrong(tag, "8 bytes"))?))
         }
-        ("$text", json) => {
-            // What is text after all would come out as another form of itself.
-            let bytes = bytes(json)?;
-            match String::from_utf8(bytes) {
-                Ok(text) => Value::from(text),
-                Err(error) => Value::String(invalid_text(error.into_bytes())?),
-            }
-        }
         ("$bytes", json) => Value::Binary(bytes(json)?),
         ("$ext", Json::List(parts)) => match &**parts {
             [kind, data] => {
@@ -274,36 +269,14 @@ fn wrong(tag: &str, takes: &str) -> String {
     format!("`{tag}` takes {takes}")
 }
 
-/// A text that is not one: the only way to make it is to read it.
-fn invalid_text(bytes: Vec<u8>) -> Result<Utf8String, String> {
-    let mut encoded = Vec::with_capacity(bytes.len() + 5);
-    let len = u32::try_from(bytes.len()).map_err(|_| wrong("$text", "at most 4 GiB"))?;
-    encoded.push(0xdb);
-    encoded.extend_from_slice(&len.to_be_bytes());
-    encoded.extend_from_slice(&bytes);
-    match rmpv::decode::read_value(&mut &*encoded) {
-        Ok(Value::String(text)) => Ok(text),
-        _ => Err(wrong("$text", "bytes of a text")),
-    }
-}
-
+/// Random payloads.
 #[cfg(test)]
-mod tests {
+pub(super) mod strategies {
     use proptest::prelude::*;
 
-    use super::super::json::Reader;
-    use super::*;
+    use super::Value;
 
-    fn through_json(payload: &[u8]) -> Vec<u8> {
-        let mut text = String::new();
-        to_json(payload, &[]).print(&mut text, 0);
-        let json = Reader::new(&text).value().expect("is JSON");
-        let (bytes, redacted) = from_json(&json).expect("is a payload");
-        assert!(redacted.is_empty());
-        bytes
-    }
-
-    fn values() -> impl Strategy<Value = Value> {
+    pub(in crate::export) fn values() -> impl Strategy<Value = Value> {
         let leaf = prop_oneof![
             Just(Value::Nil),
             any::<bool>().prop_map(Value::Boolean),
@@ -325,6 +298,24 @@ mod tests {
                     .prop_map(Value::Map),
             ]
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::super::json::Reader;
+    use super::strategies::values;
+    use super::*;
+
+    fn through_json(payload: &[u8]) -> Vec<u8> {
+        let mut text = String::new();
+        to_json(payload, &[]).print(&mut text, 0);
+        let json = Reader::new(&text).value().expect("is JSON");
+        let (bytes, redacted) = from_json(&json).expect("is a payload");
+        assert!(redacted.is_empty());
+        bytes
     }
 
     proptest! {
@@ -360,7 +351,7 @@ mod tests {
             (&[0xca, 0x3f, 0xc0, 0, 0], r#"{"$f32": 1.5}"#),
             (&[0xc4, 2, 1, 255], r#"{"$bytes": "01ff"}"#),
             (&[0xd4, 0xff, 7], r#"{"$ext": [-1, "07"]}"#),
-            (&[0xa1, 0xff], r#"{"$text": "ff"}"#),
+            (&[0xa1, 0xff], r#"{"$payload": "a1ff"}"#), // a text that is not UTF-8
             (&[0x81, 1, 2], r#"{"$map": [[1, 2]]}"#),
             (
                 &[0x82, 0xa1, b'a', 1, 0xa1, b'a', 2],

@@ -275,16 +275,15 @@ fn judge(
         (Some(End::Continued(_)), None) if verified.continues => Stopped::Ended,
         (Some(end), None) => {
             let mut report = format!(
-                "the code no longer fits the journal\n  the journal holds: {} as the end of the run\n",
+                "the code no longer fits the journal\n  the journal holds: the end of the run, {}\n",
                 described(&end)
             );
             for call in &verified.waiting {
                 report.push_str(&format!("  the code asked for: {call}\n"));
             }
             if verified.waiting.is_empty() {
-                report.push_str("  the code: goes on\n");
+                report.push_str("  the code: goes on");
             }
-            report.push_str("  runs that have not come so far take the new way; for those that have, nothing changes");
             return diverged(report);
         }
         (Some(recorded), Some(now)) => {
@@ -314,8 +313,7 @@ fn judge(
                 Compared::Other(differences) => {
                     let report = format!(
                         "all recorded outcomes fit, and the run's result is another\n  the journal holds: {}\n  the code: \
-                         the same, with another value\n  runs that have not ended come to the new result; if that is \
-                         meant, export the run again from the new code",
+                         the same, with another value",
                         described(&recorded)
                     );
                     return diverged(report)
@@ -341,10 +339,10 @@ fn compare_ends(engine: &Engine, recorded: &End, now: &End) -> Compared {
 
 fn described(end: &End) -> &'static str {
     match end {
-        End::Completed(_) => "that it completed",
-        End::Failed(_) => "that it failed",
-        End::Aborted(_) => "that it aborted",
-        End::Cancelled(_) => "that it was cancelled",
-        End::Continued(_) => "that it went on as a new run",
+        End::Completed(_) => "it completed",
+        End::Failed(_) => "it failed",
+        End::Aborted(_) => "it aborted",
+        End::Cancelled(_) => "it was cancelled",
+        End::Continued(_) => "it went on as a new run",
     }
 }

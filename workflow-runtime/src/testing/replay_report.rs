@@ -125,6 +125,26 @@ pub enum ReplayFailureKind {
     Other,
 }
 
+impl ReplayFailureKind {
+    /// What to do about it in a test. The report speaks to whoever finds a parked run.
+    fn way_out(self) -> Option<&'static str> {
+        match self {
+            Self::Unregistered => Some(
+                "add `.register::<…>()` to a `Replayer`, for child workflows and old versions too",
+            ),
+            Self::Undecodable => Some(
+                "a run with this journal would be parked by this code; have it read old values too (`#[serde(default)]`, \
+                 `#[serde(alias = \"…\")]`), or keep the old code as the old version",
+            ),
+            Self::Diverged => Some(
+                "a run with this journal would not go on as before with this code; branch with `patched(\"…\")`, or \
+                 give the new code a new `version` and keep the old one; if no such run is left, export a newer one",
+            ),
+            Self::Panicked | Self::Unreadable | Self::Other => None,
+        }
+    }
+}
+
 impl ReplayFailure {
     pub(super) fn of(
         journal: &JournalFile,
@@ -199,7 +219,7 @@ impl fmt::Display for ReplayFailure {
         let Some((run, workflow, version)) = &self.run else {
             return f.write_str(&self.report);
         };
-        writeln!(
+        write!(
             f,
             "the journal of {run} (`{workflow}`, version {version}) cannot be replayed"
         )?;
@@ -212,10 +232,8 @@ impl fmt::Display for ReplayFailure {
                 write!(f, "\n    {}", line.trim_start())?;
             }
         }
-        if self.kind == ReplayFailureKind::Unregistered {
-            f.write_str(
-                "\n  here: add `.register::<…>()` to a `Replayer`, for child workflows too",
-            )?;
+        if let Some(way_out) = self.kind.way_out() {
+            write!(f, "\n  here: {way_out}")?;
         }
         if self.redacted {
             f.write_str(
