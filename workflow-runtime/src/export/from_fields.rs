@@ -222,7 +222,7 @@ impl<'de> de::Deserializer<'de> for Reader<'_, '_> {
         let mut slots: Vec<Option<Json<'_>>> = fields.iter().map(|_| None).collect();
         for (name, json) in entries {
             let Some(at) = fields.iter().position(|field| *field == name) else {
-                let known = fields.join("`, `");
+                let (name, known) = (shortened(&name), fields.join("`, `"));
                 return Err(FieldError(format!(
                     "there is no field `{name}` here, but `{known}`"
                 )));
@@ -252,7 +252,7 @@ impl<'de> de::Deserializer<'de> for Reader<'_, '_> {
         let variant = variants.iter().find(|variant| snake(variant) == name);
         let Some(variant) = variant else {
             let known: Vec<_> = variants.iter().map(|variant| snake(variant)).collect();
-            let known = known.join("`, `");
+            let (name, known) = (shortened(&name), known.join("`, `"));
             return Err(FieldError(format!("`{name}` is none of `{known}`")));
         };
         let reader = Reader {
@@ -265,6 +265,11 @@ impl<'de> de::Deserializer<'de> for Reader<'_, '_> {
     fn deserialize_identifier<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, FieldError> {
         self.deserialize_str(visitor)
     }
+}
+
+/// A name that somebody else wrote, for a message.
+fn shortened(name: &str) -> String {
+    name.chars().take(64).collect()
 }
 
 fn digest(json: &Json<'_>) -> Result<[u8; 16], FieldError> {
