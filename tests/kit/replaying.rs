@@ -224,6 +224,18 @@ mod changed {
         charge_number(&order.card, order.cents).await
     }
 
+    #[workflow(name = "sequence", changes = "tolerant")]
+    pub(super) async fn one_more_step(order: Order) -> Result<Receipt> {
+        let charge = charge(&order.card, order.cents).await?;
+        slow(1).await?;
+        mail(&order.email, format!("{} items", order.items.len())).await?;
+        Ok(Receipt {
+            charge,
+            email: order.email,
+            cents: order.cents,
+        })
+    }
+
     #[workflow(name = "parent")]
     pub(super) async fn without_children() -> Result<(u64, u64, bool)> {
         Ok((1, 2, true))
@@ -303,6 +315,12 @@ fn code_that_goes_on_behind_the_end_is_a_divergence() {
         "sequence",
         ReplayFailureKind::Diverged
     ));
+}
+
+#[test]
+fn a_tolerant_workflow_stops_at_a_step_that_the_journal_does_not_know() {
+    let replayed = replay::<changed::one_more_step>(file("sequence")).unwrap();
+    insta::assert_snapshot!(portable(&replayed.to_string()));
 }
 
 #[test]

@@ -6,6 +6,7 @@
 mod auditing;
 mod engine;
 mod replay;
+mod replay_judge;
 mod replay_report;
 
 pub use auditing::assert_audit_clean;

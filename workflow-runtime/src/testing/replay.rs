@@ -7,13 +7,12 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use super::replay_report::{ReplayFailure, ReplayFailureKind, ReplayFailures, Replayed, Stopped};
+use super::replay_judge::{Unfit, judge};
+use super::replay_report::{ReplayFailure, ReplayFailureKind, ReplayFailures, Replayed};
 use crate::call::Workflow;
-use crate::engine::verify::{Compared, Replay, Unreplayed, failure_payload};
+use crate::engine::verify::Unreplayed;
 use crate::engine::{Engine, EngineBuilder};
 use crate::export::JournalFile;
-use crate::journal::End;
-use crate::replay::show_differences;
 use crate::store::ParkReason;
 
 /// Replays a journal file with the code of a workflow, without running a step, and says how that went.
@@ -191,7 +190,15 @@ impl Replayer {
                 } => failed(kind_of(reason), report).detail(detail),
                 Unreplayed::Store(error) => failed(ReplayFailureKind::Other, error.to_string()),
             })?;
-            judge(&engine, journal, path, replay)
+            let steps = replay.steps;
+            match judge(&engine, replay) {
+                Ok((stopped, warnings)) => {
+                    Ok(Replayed::new(journal, path, steps, stopped, warnings))
+                }
+                Err(Unfit { report, detail }) => {
+                    Err(failed(ReplayFailureKind::Diverged, report).detail(detail))
+                }
+            }
         })
     }
 }
@@ -235,114 +242,5 @@ fn kind_of(reason: ParkReason) -> ReplayFailureKind {
         ParkReason::Unregistered => ReplayFailureKind::Unregistered,
         ParkReason::Panicked => ReplayFailureKind::Panicked,
         _ => ReplayFailureKind::Other,
-    }
-}
-
-/// Compares what the replay came to with how the journal ends.
-fn judge(
-    engine: &Engine,
-    journal: &JournalFile,
-    path: Option<&Path>,
-    replay: Replay,
-) -> Result<Replayed, ReplayFailure> {
-    let Replay {
-        steps,
-        verified,
-        end,
-        mut warnings,
-    } = replay;
-    let diverged = |report: String| {
-        Err(ReplayFailure::of(
-            journal,
-            path,
-            ReplayFailureKind::Diverged,
-            report,
-        ))
-    };
-    if verified.left_over > 0 {
-        let count = verified.left_over;
-        warnings.push(format!(
-            "{count} recorded outcomes are left that no call waited for"
-        ));
-    }
-    let stopped = match (end, verified.end) {
-        (None, now) => Stopped::Frontier {
-            waiting: verified.waiting,
-            ends: now.is_some() || verified.continues,
-        },
-        // It was ended from outside, wherever it was.
-        (Some(End::Cancelled(cancelled)), _) if cancelled.terminated => Stopped::Ended,
-        (Some(End::Continued(_)), None) if verified.continues => Stopped::Ended,
-        (Some(end), None) => {
-            let mut report = format!(
-                "the code no longer fits the journal\n  the journal holds: the end of the run, {}\n",
-                described(&end)
-            );
-            for call in &verified.waiting {
-                report.push_str(&format!("  the code asked for: {call}\n"));
-            }
-            if verified.waiting.is_empty() {
-                report.push_str("  the code: goes on");
-            }
-            return diverged(report);
-        }
-        (Some(recorded), Some(now)) => {
-            if std::mem::discriminant(&recorded) != std::mem::discriminant(&now) {
-                return diverged(format!(
-                    "all recorded outcomes fit, and the run ends otherwise\n  the journal holds: {}\n  the code: {}",
-                    described(&recorded),
-                    described(&now)
-                ));
-            }
-            if verified.must_undo {
-                return diverged(format!(
-                    "all recorded outcomes fit, and the run does not end yet\n  the journal holds: {}, with nothing undone\n  \
-                     the code: has steps to undo first",
-                    described(&recorded)
-                ));
-            }
-            match compare_ends(engine, &recorded, &now) {
-                Compared::Same => {}
-                Compared::OtherFields => warnings.push(
-                    "the run's result has other fields than the journal's: fields were added or removed"
-                        .to_owned(),
-                ),
-                Compared::Reordered => warnings.push(
-                    "the run's result differs from the journal's in the order of a sequence only".to_owned(),
-                ),
-                Compared::Other(differences) => {
-                    let report = format!(
-                        "all recorded outcomes fit, and the run's result is another\n  the journal holds: {}\n  the code: \
-                         the same, with another value",
-                        described(&recorded)
-                    );
-                    return diverged(report)
-                        .map_err(|failure| failure.detail(show_differences(&differences)));
-                }
-            }
-            Stopped::Ended
-        }
-    };
-    Ok(Replayed::new(journal, path, steps, stopped, warnings))
-}
-
-/// Compares two ends of the same kind. What a person gave as a reason is not compared.
-fn compare_ends(engine: &Engine, recorded: &End, now: &End) -> Compared {
-    match (recorded, now) {
-        (End::Completed(recorded), End::Completed(now)) => engine.compare_payloads(recorded, now),
-        (End::Failed(recorded), End::Failed(now)) => {
-            engine.compare_payloads(failure_payload(recorded), failure_payload(now))
-        }
-        _ => Compared::Same,
-    }
-}
-
-fn described(end: &End) -> &'static str {
-    match end {
-        End::Completed(_) => "it completed",
-        End::Failed(_) => "it failed",
-        End::Aborted(_) => "it aborted",
-        End::Cancelled(_) => "it was cancelled",
-        End::Continued(_) => "it went on as a new run",
     }
 }

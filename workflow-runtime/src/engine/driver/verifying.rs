@@ -38,6 +38,8 @@ pub(crate) struct Verified {
     pub(crate) must_undo: bool,
     /// Outcomes for which no call waited; not with strict replay.
     pub(crate) left_over: usize,
+    /// A call that the journal does not know may be made before what it holds: the workflow chose tolerant replay.
+    pub(crate) tolerant: bool,
 }
 
 impl Driver {
@@ -63,6 +65,7 @@ impl Driver {
             waiting,
             must_undo,
             left_over: self.recorded.len(),
+            tolerant: self.is_tolerant(),
             end: self.end.take(),
         })))
     }
