@@ -26,6 +26,8 @@ use std::path::Path;
 use bytes::Bytes;
 
 pub use self::error::JournalFileError;
+#[cfg(feature = "testing")]
+pub(crate) use self::redact::TEXT as REDACTED_TEXT;
 pub use self::redact::{PayloadValue, Redact};
 use self::value::Place;
 use crate::codec;

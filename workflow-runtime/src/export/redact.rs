@@ -20,7 +20,7 @@ use crate::journal::{ChildStarted, Event, Record, StepCompleted, StepIntent};
 const LONG_TEXT: usize = 6;
 
 /// What stands in place of a key or a reason.
-const TEXT: &str = "(redacted)";
+pub(crate) const TEXT: &str = "(redacted)";
 
 /// How the text of a secret key begins; see [`Key::secret`](crate::Key::secret).
 const SECRET_KEY: &str = "=*";
