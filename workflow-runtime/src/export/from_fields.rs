@@ -12,14 +12,14 @@ use serde::de::{
 };
 
 use super::json::Json;
-use super::to_fields::{FieldError, snake};
-use super::value::{self, Place};
+use super::to_fields::{FieldError, MarkedPayload, snake};
+use super::value;
 use crate::ids::{RunId, StepId};
 
 /// Reads a record's fields, and where something was taken out of which of its payloads.
 pub(super) fn from_json<T: DeserializeOwned>(
     json: Json<'_>,
-) -> Result<(T, Vec<(u32, Vec<Place>)>), FieldError> {
+) -> Result<(T, Vec<MarkedPayload>), FieldError> {
     let mut state = State::default();
     let fields = T::deserialize(Reader {
         json,
@@ -31,7 +31,7 @@ pub(super) fn from_json<T: DeserializeOwned>(
 #[derive(Default)]
 struct State {
     payloads: u32,
-    marks: Vec<(u32, Vec<Place>)>,
+    marks: Vec<MarkedPayload>,
 }
 
 struct Reader<'j, 's> {

@@ -6,8 +6,7 @@ use bytes::Bytes;
 
 use super::from_fields;
 use super::json::Json;
-use super::to_fields::{self, FieldError, Marks};
-use super::value::Place;
+use super::to_fields::{self, FieldError, MarkedPayload, Marks};
 use crate::journal::{End, Event, Outcome};
 
 macro_rules! kinds {
@@ -30,7 +29,7 @@ macro_rules! kinds {
         pub(super) fn from_json(
             kind: &str,
             fields: Json<'_>,
-        ) -> Result<(Event, Vec<(u32, Vec<Place>)>), FieldError> {
+        ) -> Result<(Event, Vec<MarkedPayload>), FieldError> {
             match kind {
                 $($name => {
                     let (fields, marks) = from_fields::from_json(fields)?;

@@ -13,8 +13,11 @@ use super::value::{self, Place};
 use crate::digest::Digest;
 use crate::ids::{RunId, StepId};
 
-/// The places of one payload where something was taken out, by the number of the payload in its record.
-pub(super) type Marks = [(u32, Vec<Place>)];
+/// Where something was taken out of a record.
+pub(super) type Marks = [MarkedPayload];
+
+/// The number of a payload in its record, and the places in it where something was taken out.
+pub(super) type MarkedPayload = (u32, Vec<Place>);
 
 /// Says why fields could not be written or read.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -100,7 +100,8 @@ impl fmt::Display for Replayed {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ReplayFailure {
     place: Option<PathBuf>,
-    run: Option<(RunId, String, u32)>,
+    /// Boxed, so that a failure is not larger than what it fails to be.
+    run: Option<Box<(RunId, String, u32)>>,
     kind: ReplayFailureKind,
     report: String,
     detail: Option<String>,
@@ -155,7 +156,7 @@ impl ReplayFailure {
         let workflow = journal.workflow().to_owned();
         Self {
             place: path.map(Path::to_owned),
-            run: Some((journal.run(), workflow, journal.version())),
+            run: Some(Box::new((journal.run(), workflow, journal.version()))),
             kind,
             report,
             detail: None,
@@ -216,7 +217,7 @@ impl fmt::Display for ReplayFailure {
         if let Some(place) = &self.place {
             write!(f, "{}: ", place.display())?;
         }
-        let Some((run, workflow, version)) = &self.run else {
+        let Some((run, workflow, version)) = self.run.as_deref() else {
             return f.write_str(&self.report);
         };
         write!(
