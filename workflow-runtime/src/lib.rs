@@ -68,6 +68,7 @@
 //!
 //! None is on by default.
 //!
+//! - `export`: `Engine::export`, a run's journal as one file (`export::JournalFile`).
 //! - `http`: `idempotency::http`, a tower layer for the `Idempotency-Key` header.
 //! - `redis`: `idempotency::RedisKeys`, keys that live in Redis.
 //! - `testing`: `testing`, what users' tests need: an engine in virtual time, a ledger, crashes at every write.
@@ -86,6 +87,9 @@ pub mod idempotency;
 pub mod journal;
 
 pub mod store;
+
+#[cfg(feature = "export")]
+pub mod export;
 
 #[cfg(feature = "testing")]
 pub mod testing;
@@ -119,6 +123,8 @@ pub use context::{
 pub use determinism::{Random, now, random, uuid};
 pub use diagram::Diagram;
 pub use digest::Digest;
+#[cfg(feature = "export")]
+pub use engine::Export;
 pub use engine::{AcceptStart, Acceptance, Accepted, Delivery, Inbox, InboxError, InboxEvent};
 pub use engine::{
     Cancel, CatchUp, Debounce, Debounced, Duplicate, DuplicateBody, DuplicateKind, Duplicates,

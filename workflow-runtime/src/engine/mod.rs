@@ -17,6 +17,8 @@ pub(crate) mod core;
 mod driver;
 pub(crate) mod duplicates;
 mod error;
+#[cfg(feature = "export")]
+mod export;
 mod fork;
 mod generations;
 mod handle;
@@ -60,6 +62,8 @@ pub(crate) mod tested;
 pub(crate) mod timers;
 pub(crate) mod tokens;
 pub(crate) mod undo_steps;
+#[cfg(feature = "testing")]
+pub(crate) mod verify;
 mod waking;
 mod warnings;
 mod writer;
@@ -87,6 +91,8 @@ use crate::store::{Durability, Store};
 pub use builder::EngineBuilder;
 pub use duplicates::{Duplicate, DuplicateBody, DuplicateKind, Duplicates};
 pub use error::{EngineError, RunError};
+#[cfg(feature = "export")]
+pub use export::Export;
 pub use fork::{Fork, ForkPoint};
 pub use handle::{RunHandle, RunStatus};
 pub use inbox::{AcceptStart, Acceptance, Accepted, Delivery, Inbox, InboxError, InboxEvent};

@@ -278,6 +278,8 @@ fn drive(
             }
             Exit::Left => Progress::Stopped("the engine was shut down".into()),
             Exit::Asleep(wake_at) => Progress::Asleep(wake_at),
+            #[cfg(feature = "testing")]
+            Exit::Verified(_) => unreachable!("a run that is driven is no mere replay"),
         }
     }
 }

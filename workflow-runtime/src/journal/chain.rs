@@ -90,6 +90,14 @@ impl Chain {
         frame.into()
     }
 
+    /// Goes on behind a body, and returns its link.
+    #[cfg(feature = "export")]
+    pub(crate) fn extend(&mut self, body: &[u8]) -> [u8; LINK_LEN] {
+        self.link = self.link_to(body);
+        self.next_seq += 1;
+        self.link
+    }
+
     /// Frames the record of another journal, which was checked there, as the next one of this.
     pub(crate) fn copy(&mut self, frame: &Bytes) -> Bytes {
         let body = &frame[1..frame.len() - LINK_LEN];

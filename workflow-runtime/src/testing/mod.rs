@@ -13,6 +13,9 @@ mod duplicates;
 mod engine;
 mod invariants;
 mod ledger;
+mod replay;
+mod replay_judge;
+mod replay_report;
 mod scenario;
 mod steps;
 #[cfg(feature = "proptest")]
@@ -26,6 +29,8 @@ pub use duplicates::{DeliverDuplicates, DuplicatesFailure, DuplicatesReport, del
 pub use engine::{TestEngine, TestEngineBuilder};
 pub use invariants::{Invariant, Violation, check_invariants, check_journal};
 pub use ledger::{Answer, Duplicate, Ledger, LedgerCall, LedgerError, Posted};
+pub use replay::{Replayer, assert_replays, replay};
+pub use replay_report::{ReplayFailure, ReplayFailureKind, ReplayFailures, Replayed, Stopped};
 pub use steps::{AsyncAnswer, Call, CallAttempt, Calls, Fallible};
 
 pub use crate::call::TypedStep;

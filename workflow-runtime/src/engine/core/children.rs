@@ -19,7 +19,7 @@ use crate::id_map::IdSet;
 use crate::ids::{CallKind, RunId, StepId};
 use crate::journal::{CancelRequested, CarriedChild, ChildStarted, Draft, End, Event};
 use crate::replay::{
-    Asked, ChildMismatch, Known, Verdict, WaitingCall, compare_inputs, judge_child,
+    Asked, ChildMismatch, Known, Verdict, WaitingCall, compare_inputs, is_redacted, judge_child,
 };
 use crate::store::{Letter, NewRun, ParkReason};
 
@@ -232,11 +232,15 @@ impl RunCore {
                     let input = started.input.as_ref()?;
                     payloads.value(input).ok()
                 };
+                let mut redacted = false;
                 if let (Some(recorded), Some(now)) = (value(recorded), value(now)) {
                     differences = compare_inputs(&recorded, &now);
+                    redacted = is_redacted(&recorded);
                 }
-                if !differences.is_empty() && differences.iter().all(|one| one.is_one_sided()) {
-                    return self.warn(Warning::OTHER_FIELDS);
+                match differences.iter().all(|one| one.is_one_sided()) {
+                    true if !differences.is_empty() => return self.warn(Warning::OTHER_FIELDS),
+                    true if redacted => return,
+                    _ => {}
                 }
             }
             Verdict::Swallow | Verdict::Diverged => {}

@@ -19,6 +19,8 @@ mod replaying;
 mod resting;
 mod stale;
 mod tolerant;
+#[cfg(feature = "testing")]
+mod verifying;
 
 use std::borrow::Cow;
 use std::collections::VecDeque;
@@ -35,6 +37,8 @@ use self::permit::Permit;
 pub(crate) use self::probe::Probed;
 use self::resting::Resting;
 use self::stale::Staleness;
+#[cfg(feature = "testing")]
+pub(crate) use self::verifying::{Verified, Verifying};
 use super::core::{Delivered, RunCore};
 use super::obstacle::Obstacle;
 use super::poison::Marked;
@@ -69,6 +73,9 @@ pub(crate) enum Exit {
     Left,
     /// The run only waits, and needs no memory until then.
     Asleep(Option<Timestamp>),
+    /// Nothing but a replay was wanted, and it came to its end.
+    #[cfg(feature = "testing")]
+    Verified(Box<Verified>),
 }
 
 /// How far the driver is.
@@ -150,6 +157,9 @@ pub(crate) struct Driver {
     after_crash: bool,
     /// Nothing but a replay is wanted.
     probing: bool,
+    /// Nothing but a replay is wanted, and all that it comes to is.
+    #[cfg(feature = "testing")]
+    verifying: Option<Box<Verifying>>,
     /// The process died while it was driven, and it has achieved nothing since.
     marked: Option<Box<Marked>>,
     permit: Permit,
@@ -232,6 +242,8 @@ impl Driver {
             after_crash: crash.after_crash,
             marked: crash.marked,
             probing: false,
+            #[cfg(feature = "testing")]
+            verifying: None,
             permit: Permit::Released,
             started: false,
             warned_idle: false,
