@@ -1,3 +1,4 @@
 //! What the testing kit does for users' tests.
 
+mod lock;
 mod time;

@@ -158,9 +158,13 @@ fn node(node: &Node, door: &TokenStream, span: Span) -> TokenStream {
         quote_spanned!(place=> ::core::line!())
     };
     match node {
-        Node::Call { callee, place } => {
+        Node::Call {
+            callee,
+            place,
+            said,
+        } => {
             let line = line(place);
-            quote_spanned!(span=> #door::Node::Call { callee: #callee, line: #line })
+            quote_spanned!(span=> #door::Node::Call { callee: #callee, line: #line, said: #said })
         }
         Node::Branch { head, place, arms } => {
             let line = line(place);
