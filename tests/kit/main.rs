@@ -1,4 +1,5 @@
 //! What the testing kit does for users' tests.
 
 mod lock;
+mod overlay;
 mod time;

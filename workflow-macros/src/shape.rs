@@ -91,10 +91,7 @@ pub(crate) enum Node {
         branches: Vec<Vec<Node>>,
     },
     /// An `async` block.
-    Block {
-        place: Span,
-        body: Vec<Node>,
-    },
+    Block { place: Span, body: Vec<Node> },
 }
 
 impl Shape {

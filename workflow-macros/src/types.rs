@@ -127,7 +127,10 @@ pub(crate) fn owned(ty: &Type) -> Option<Type> {
                     other => other.clone(),
                 };
             }
-            let known = !matches!(ty, Type::ImplTrait(_) | Type::TraitObject(_) | Type::Infer(_));
+            let known = !matches!(
+                ty,
+                Type::ImplTrait(_) | Type::TraitObject(_) | Type::Infer(_)
+            );
             self.0 &= known;
             visit_mut::visit_type_mut(self, ty);
         }

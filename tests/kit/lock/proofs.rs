@@ -13,7 +13,9 @@ const LONG: Duration = Duration::from_secs(30 * 86_400);
 
 /// Records a run with the old code and resumes it with the new from every record on; gives how many records were left
 /// where it was parked, and why.
-pub(super) async fn parked<Old: Workflow, New: Workflow>(call: WorkflowCall<Old>) -> Vec<(usize, String)> {
+pub(super) async fn parked<Old: Workflow, New: Workflow>(
+    call: WorkflowCall<Old>,
+) -> Vec<(usize, String)> {
     let store = MemoryStore::new();
     let engine = TestEngine::builder().register::<Old>().store(store.clone());
     let engine = engine.open().await.expect("opens");
@@ -36,7 +38,9 @@ pub(super) async fn parked<Old: Workflow, New: Workflow>(call: WorkflowCall<Old>
         let run = engine.run::<New>(run.id()).await.expect("is there");
         match tokio::time::timeout(LONG, run.result()).await {
             Err(_) | Ok(Ok(_)) => {}
-            Ok(Err(RunError::Parked(parking))) => parked.push((records, parking.report.to_string())),
+            Ok(Err(RunError::Parked(parking))) => {
+                parked.push((records, parking.report.to_string()))
+            }
             Ok(Err(_)) => panic!("the new code fails from record {records} on"),
         }
     }
@@ -46,11 +50,23 @@ pub(super) async fn parked<Old: Workflow, New: Workflow>(call: WorkflowCall<Old>
 /// Checks that the lock says of a change what an engine makes of it.
 pub(super) async fn prove<Old: Workflow, New: Workflow>(call: WorkflowCall<Old>, expected: Class) {
     let old = Lock::new().workflow::<Old>().to_string();
-    let changed = Lock::new().workflow::<New>().compare(&old).expect("is a lock");
+    let changed = Lock::new()
+        .workflow::<New>()
+        .compare(&old)
+        .expect("is a lock");
     let judged = changed.class().unwrap_or(Class::Safe);
-    assert_eq!(judged, expected, "{changed}\n\n{old}\n{}", Lock::new().workflow::<New>());
+    assert_eq!(
+        judged,
+        expected,
+        "{changed}\n\n{old}\n{}",
+        Lock::new().workflow::<New>()
+    );
     let parked = parked::<Old, New>(call).await;
-    assert_eq!(parked.is_empty(), expected == Class::Safe, "{changed}\n\n{parked:?}");
+    assert_eq!(
+        parked.is_empty(),
+        expected == Class::Safe,
+        "{changed}\n\n{parked:?}"
+    );
 }
 
 /// Says that a change is of a class, and has an engine prove it.
@@ -132,18 +148,18 @@ proof!(a_step_is_replaced_behind_a_patch: Safe,
     } });
 
 proof!(a_step_function_is_renamed: Breaking,
-    { #[workflow(name = "order")] pub(super) async fn order(n: u64) -> Result<u64> { a(n).await?; b().await } } =>
-    {
-        #[step] async fn other_b() -> Result<u64> { Ok(2) }
-        #[workflow(name = "order")] pub(super) async fn order(n: u64) -> Result<u64> { a(n).await?; other_b().await }
-    });
+{ #[workflow(name = "order")] pub(super) async fn order(n: u64) -> Result<u64> { a(n).await?; b().await } } =>
+{
+    #[step] async fn other_b() -> Result<u64> { Ok(2) }
+    #[workflow(name = "order")] pub(super) async fn order(n: u64) -> Result<u64> { a(n).await?; other_b().await }
+});
 
 proof!(a_step_function_is_renamed_and_keeps_its_name: Safe,
-    { #[workflow(name = "order")] pub(super) async fn order(n: u64) -> Result<u64> { a(n).await?; b().await } } =>
-    {
-        #[step(name = "b")] async fn other_b() -> Result<u64> { Ok(2) }
-        #[workflow(name = "order")] pub(super) async fn order(n: u64) -> Result<u64> { a(n).await?; other_b().await }
-    });
+{ #[workflow(name = "order")] pub(super) async fn order(n: u64) -> Result<u64> { a(n).await?; b().await } } =>
+{
+    #[step(name = "b")] async fn other_b() -> Result<u64> { Ok(2) }
+    #[workflow(name = "order")] pub(super) async fn order(n: u64) -> Result<u64> { a(n).await?; other_b().await }
+});
 
 proof!(a_condition_is_another: NeedsPatch,
     { #[workflow(name = "order")] pub(super) async fn order(n: u64) -> Result<u64> { if n > 5 { a(n).await?; } b().await } } =>
@@ -162,11 +178,11 @@ proof!(a_step_goes_into_an_async_block: NeedsPatch,
     { #[workflow(name = "order")] pub(super) async fn order(n: u64) -> Result<u64> { async { a(n).await }.await?; b().await } });
 
 proof!(a_step_goes_into_a_helper: NeedsPatch,
-    { #[workflow(name = "order")] pub(super) async fn order(n: u64) -> Result<u64> { a(n).await?; b().await } } =>
-    {
-        #[workflow(inline)] async fn part(n: u64) -> Result<u64> { a(n).await }
-        #[workflow(name = "order")] pub(super) async fn order(n: u64) -> Result<u64> { part(n).await?; b().await }
-    });
+{ #[workflow(name = "order")] pub(super) async fn order(n: u64) -> Result<u64> { a(n).await?; b().await } } =>
+{
+    #[workflow(inline)] async fn part(n: u64) -> Result<u64> { a(n).await }
+    #[workflow(name = "order")] pub(super) async fn order(n: u64) -> Result<u64> { part(n).await?; b().await }
+});
 
 proof!(a_block_is_made_before_others: NeedsPatch,
     { #[workflow(name = "order")] pub(super) async fn order(n: u64) -> Result<u64> {
@@ -250,34 +266,34 @@ proof!(something_is_published: Safe,
     { #[workflow(name = "order")] pub(super) async fn order(n: u64) -> Result<u64> { publish("state", &1); a(n).await?; b().await } });
 
 proof!(options_of_a_step_change: Safe,
-    {
-        #[step(name = "s", max_attempts = 5, timeout = "10s")] async fn s() -> Result<u64> { Ok(1) }
-        #[workflow(name = "order")] pub(super) async fn order(n: u64) -> Result<u64> { s().await?; a(n).await }
-    } =>
-    {
-        #[step(name = "s", effect = "read", fresh_for = "30d", durability = "buffered")] async fn s() -> Result<u64> { Ok(1) }
-        #[workflow(name = "order")] pub(super) async fn order(n: u64) -> Result<u64> { s().await?; a(n).await }
-    });
+{
+    #[step(name = "s", max_attempts = 5, timeout = "10s")] async fn s() -> Result<u64> { Ok(1) }
+    #[workflow(name = "order")] pub(super) async fn order(n: u64) -> Result<u64> { s().await?; a(n).await }
+} =>
+{
+    #[step(name = "s", effect = "read", fresh_for = "30d", durability = "buffered")] async fn s() -> Result<u64> { Ok(1) }
+    #[workflow(name = "order")] pub(super) async fn order(n: u64) -> Result<u64> { s().await?; a(n).await }
+});
 
 proof!(a_step_is_named_by_a_key: Breaking,
-    {
-        #[step] async fn s(n: u64) -> Result<u64> { Ok(n) }
-        #[workflow(name = "order")] pub(super) async fn order(n: u64) -> Result<u64> { s(n).await?; a(n).await }
-    } =>
-    {
-        #[step(key = n.to_string())] async fn s(n: u64) -> Result<u64> { Ok(n) }
-        #[workflow(name = "order")] pub(super) async fn order(n: u64) -> Result<u64> { s(n).await?; a(n).await }
-    });
+{
+    #[step] async fn s(n: u64) -> Result<u64> { Ok(n) }
+    #[workflow(name = "order")] pub(super) async fn order(n: u64) -> Result<u64> { s(n).await?; a(n).await }
+} =>
+{
+    #[step(key = n.to_string())] async fn s(n: u64) -> Result<u64> { Ok(n) }
+    #[workflow(name = "order")] pub(super) async fn order(n: u64) -> Result<u64> { s(n).await?; a(n).await }
+});
 
 proof!(a_step_becomes_at_most_once: Safe,
-    {
-        #[step] async fn s(n: u64) -> Result<u64> { Ok(n) }
-        #[workflow(name = "order")] pub(super) async fn order(n: u64) -> Result<u64> { s(n).await?; a(n).await }
-    } =>
-    {
-        #[step(at_most_once)] async fn s(n: u64) -> Result<u64> { Ok(n) }
-        #[workflow(name = "order")] pub(super) async fn order(n: u64) -> Result<u64> { s(n).await?; a(n).await }
-    });
+{
+    #[step] async fn s(n: u64) -> Result<u64> { Ok(n) }
+    #[workflow(name = "order")] pub(super) async fn order(n: u64) -> Result<u64> { s(n).await?; a(n).await }
+} =>
+{
+    #[step(at_most_once)] async fn s(n: u64) -> Result<u64> { Ok(n) }
+    #[workflow(name = "order")] pub(super) async fn order(n: u64) -> Result<u64> { s(n).await?; a(n).await }
+});
 
 proof!(replay_becomes_tolerant_and_a_step_is_inserted: Safe,
     { #[workflow(name = "order")] pub(super) async fn order(n: u64) -> Result<u64> { a(n).await?; b().await } } =>

@@ -144,44 +144,44 @@ given!(a_variant_of_an_input_is_renamed: Breaking,
     { enum Value { Z } => Value::Z });
 
 proof!(a_step_gets_an_argument: Safe,
-    {
-        #[step] async fn take(_x: u64) -> Result<()> { Ok(()) }
-        #[workflow(name = "order")] pub(super) async fn order(n: u64) -> Result<u64> { take(n).await?; a(n).await }
-    } =>
-    {
-        #[step] async fn take(_x: u64, _y: &str) -> Result<()> { Ok(()) }
-        #[workflow(name = "order")] pub(super) async fn order(n: u64) -> Result<u64> { take(n, "y").await?; a(n).await }
-    });
+{
+    #[step] async fn take(_x: u64) -> Result<()> { Ok(()) }
+    #[workflow(name = "order")] pub(super) async fn order(n: u64) -> Result<u64> { take(n).await?; a(n).await }
+} =>
+{
+    #[step] async fn take(_x: u64, _y: &str) -> Result<()> { Ok(()) }
+    #[workflow(name = "order")] pub(super) async fn order(n: u64) -> Result<u64> { take(n, "y").await?; a(n).await }
+});
 
 proof!(an_argument_of_a_step_is_renamed: Safe,
-    {
-        #[step] async fn take(_x: u64) -> Result<()> { Ok(()) }
-        #[workflow(name = "order")] pub(super) async fn order(n: u64) -> Result<u64> { take(n).await?; a(n).await }
-    } =>
-    {
-        #[step] async fn take(_z: u64) -> Result<()> { Ok(()) }
-        #[workflow(name = "order")] pub(super) async fn order(n: u64) -> Result<u64> { take(n).await?; a(n).await }
-    });
+{
+    #[step] async fn take(_x: u64) -> Result<()> { Ok(()) }
+    #[workflow(name = "order")] pub(super) async fn order(n: u64) -> Result<u64> { take(n).await?; a(n).await }
+} =>
+{
+    #[step] async fn take(_z: u64) -> Result<()> { Ok(()) }
+    #[workflow(name = "order")] pub(super) async fn order(n: u64) -> Result<u64> { take(n).await?; a(n).await }
+});
 
 proof!(arguments_of_a_step_change_places: Breaking,
-    {
-        #[step] async fn take(_x: u64, _y: &str) -> Result<()> { Ok(()) }
-        #[workflow(name = "order")] pub(super) async fn order(n: u64) -> Result<u64> { take(n, "y").await?; a(n).await }
-    } =>
-    {
-        #[step] async fn take(_y: &str, _x: u64) -> Result<()> { Ok(()) }
-        #[workflow(name = "order")] pub(super) async fn order(n: u64) -> Result<u64> { take("y", n).await?; a(n).await }
-    });
+{
+    #[step] async fn take(_x: u64, _y: &str) -> Result<()> { Ok(()) }
+    #[workflow(name = "order")] pub(super) async fn order(n: u64) -> Result<u64> { take(n, "y").await?; a(n).await }
+} =>
+{
+    #[step] async fn take(_y: &str, _x: u64) -> Result<()> { Ok(()) }
+    #[workflow(name = "order")] pub(super) async fn order(n: u64) -> Result<u64> { take("y", n).await?; a(n).await }
+});
 
 proof!(a_step_cannot_fail_any_more: Breaking,
-    {
-        #[step(max_attempts = 1)] async fn make() -> Result<u8, String> { Err("no".into()) }
-        #[workflow(name = "order")] pub(super) async fn order(n: u64) -> Result<u64> { let _ = make().await; a(n).await }
-    } =>
-    {
-        #[step(max_attempts = 1)] async fn make() -> u8 { 1 }
-        #[workflow(name = "order")] pub(super) async fn order(n: u64) -> Result<u64> { let _ = make().await; a(n).await }
-    });
+{
+    #[step(max_attempts = 1)] async fn make() -> Result<u8, String> { Err("no".into()) }
+    #[workflow(name = "order")] pub(super) async fn order(n: u64) -> Result<u64> { let _ = make().await; a(n).await }
+} =>
+{
+    #[step(max_attempts = 1)] async fn make() -> u8 { 1 }
+    #[workflow(name = "order")] pub(super) async fn order(n: u64) -> Result<u64> { let _ = make().await; a(n).await }
+});
 
 proof!(a_workflow_gets_an_argument: Breaking,
     { #[workflow(name = "order")] pub(super) async fn order(n: u64) -> Result<u64> { a(n).await } } =>

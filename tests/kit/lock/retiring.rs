@@ -104,13 +104,22 @@ mod unguarded {
 
 #[tokio::test]
 async fn a_step_that_is_no_longer_at_most_once_is_done_again_by_a_run_that_was_interrupted_in_it() {
-    assert_eq!(judged::<guarded::order, unguarded::order>(), Some(Class::Breaking));
+    assert_eq!(
+        judged::<guarded::order, unguarded::order>(),
+        Some(Class::Breaking)
+    );
     for again in [false, true] {
         let begun = Arc::new(Begun::default());
         let store = MemoryStore::new();
-        let engine = Engine::builder().register::<guarded::order>().resource_arc(begun.clone());
+        let engine = Engine::builder()
+            .register::<guarded::order>()
+            .resource_arc(begun.clone());
         let engine = engine.open_with(store.clone()).await.expect("opens");
-        let run = engine.start(guarded::order()).key("run").await.expect("starts");
+        let run = engine
+            .start(guarded::order())
+            .key("run")
+            .await
+            .expect("starts");
         while begun.0.load(Ordering::SeqCst) == 0 {
             tokio::task::yield_now().await;
         }
@@ -120,14 +129,23 @@ async fn a_step_that_is_no_longer_at_most_once_is_done_again_by_a_run_that_was_i
         if again {
             let engine = builder.register::<unguarded::order>().open_with(store);
             let engine = engine.await.expect("opens");
-            let run = engine.run::<unguarded::order>(run.id()).await.expect("is there");
+            let run = engine
+                .run::<unguarded::order>(run.id())
+                .await
+                .expect("is there");
             run.result().await.expect("ends well");
             assert_eq!(begun.0.load(Ordering::SeqCst), 2);
         } else {
             let engine = builder.register::<guarded::order>().open_with(store);
             let engine = engine.await.expect("opens");
-            let run = engine.run::<guarded::order>(run.id()).await.expect("is there");
-            assert!(run.result().await.is_err(), "it is told that it was interrupted");
+            let run = engine
+                .run::<guarded::order>(run.id())
+                .await
+                .expect("is there");
+            assert!(
+                run.result().await.is_err(),
+                "it is told that it was interrupted"
+            );
             assert_eq!(begun.0.load(Ordering::SeqCst), 1);
         }
     }
@@ -160,7 +178,10 @@ fn a_version_is_missed_until_the_old_one_stands_beside_it() {
     let alone = Lock::new().workflow::<second>().compare(&old).unwrap();
     assert_eq!(alone.class(), Some(Class::Breaking));
     let fix = alone.changes().next().unwrap().fix();
-    assert!(fix.contains("#[workflow(name = \"versioned\", version = 1)]"), "{fix}");
+    assert!(
+        fix.contains("#[workflow(name = \"versioned\", version = 1)]"),
+        "{fix}"
+    );
 
     let both = Lock::new().workflow::<second>().workflow::<first>();
     let both = both.compare(&old).unwrap();

@@ -136,12 +136,14 @@ fn seen(function: &Function, door: &TokenStream) -> (TokenStream, TokenStream) {
     let span = function.span();
     let generic = !function.turbofish().is_empty();
     let owned = |ty: &Type| types::owned(ty).filter(|_| !generic);
-    let seen = function.journaled().map(|param| match owned(&param.written.ty) {
-        Some(ty) => quote_spanned! {span=>
-            || { use #door::UnseenType as _; (&#door::TypeProbe::<#ty>::new()).seen() }
-        },
-        None => quote_spanned!(span=> || ::core::option::Option::None),
-    });
+    let seen = function
+        .journaled()
+        .map(|param| match owned(&param.written.ty) {
+            Some(ty) => quote_spanned! {span=>
+                || { use #door::UnseenType as _; (&#door::TypeProbe::<#ty>::new()).seen() }
+            },
+            None => quote_spanned!(span=> || ::core::option::Option::None),
+        });
     let returned = match owned(&function.returns()) {
         Some(ty) => quote_spanned! {span=>
             || {

@@ -25,9 +25,16 @@ pub(super) fn compare(
     let retired: BTreeSet<_> = before.asked.difference(&after.asked).cloned().collect();
     for patch in &fresh {
         changes.push(
-            Change::new(Class::Safe, &subject, &format!("patch {patch} is new"), &now.at)
-                .was(&was.at)
-                .because("runs that had got past this place keep the old code, the others take the new"),
+            Change::new(
+                Class::Safe,
+                &subject,
+                &format!("patch {patch} is new"),
+                &now.at,
+            )
+            .was(&was.at)
+            .because(
+                "runs that had got past this place keep the old code, the others take the new",
+            ),
         );
     }
     for patch in &retired {
@@ -57,7 +64,14 @@ pub(super) fn compare(
         at: &now.at,
         changes,
     };
-    bodies.sequence(&was_body, &now_body, Place { last: true, at: &now.at });
+    bodies.sequence(
+        &was_body,
+        &now_body,
+        Place {
+            last: true,
+            at: &now.at,
+        },
+    );
 }
 
 struct Bodies<'a> {
@@ -99,7 +113,11 @@ impl Bodies<'_> {
         let (mut i, mut j) = (0, 0);
         let ends = std::iter::once((was.len(), now.len()));
         for (gap, (to_i, to_j)) in pairs.iter().copied().chain(ends).enumerate() {
-            let left = |item, at_the_end| Left { item, gap, at_the_end };
+            let left = |item, at_the_end| Left {
+                item,
+                gap,
+                at_the_end,
+            };
             gone.extend(was[i..to_i].iter().map(|item| left(*item, false)));
             let at_the_end = to_i == was.len() && i == to_i;
             added.extend(now[j..to_j].iter().map(|item| left(*item, at_the_end)));
@@ -121,7 +139,16 @@ impl Bodies<'_> {
         let last = match was.what {
             What::Loop { .. } => false,
             // What is counted in one scope by several branches is counted in the order of their calls.
-            What::Part => place.last && matches!(&was.body[..], [Item { what: What::Block, .. }]),
+            What::Part => {
+                place.last
+                    && matches!(
+                        &was.body[..],
+                        [Item {
+                            what: What::Block,
+                            ..
+                        }]
+                    )
+            }
             _ => place.last,
         };
         if let What::Together { .. } = was.what {
@@ -142,7 +169,12 @@ impl Bodies<'_> {
     /// Branches that change their places: calls of different names are counted apart, blocks are not.
     fn reordered(&mut self, was: &Item, now: &Item) {
         let name = |part: &Item| match &part.body[..] {
-            [Item { what: What::Step { name, .. } | What::Child { name, .. }, .. }] => Some(name.clone()),
+            [
+                Item {
+                    what: What::Step { name, .. } | What::Child { name, .. },
+                    ..
+                },
+            ] => Some(name.clone()),
             _ => None,
         };
         let names: Option<BTreeSet<_>> = now.body.iter().map(name).collect();
@@ -250,7 +282,11 @@ impl Bodies<'_> {
 
     fn gone(&mut self, was: &Item, place: Place<'_>) {
         let what = format!("{} is gone", title(was));
-        let at = if place.at.is_empty() { self.at } else { place.at };
+        let at = if place.at.is_empty() {
+            self.at
+        } else {
+            place.at
+        };
         let change = |class| Change::new(class, &self.subject, &what, at).was(&was.at);
         let change = match &was.what {
             What::Call { function, .. } if matches!(&**function, "wait_for" | "signals") => change(Class::Safe)

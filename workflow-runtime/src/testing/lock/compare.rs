@@ -33,7 +33,9 @@ pub(super) fn compare(old: &Manifest, new: &Manifest) -> Vec<Change> {
             step(old, new, was, now, &mut changes);
         }
     }
-    changes.all.sort_by_key(|change| std::cmp::Reverse(change.class));
+    changes
+        .all
+        .sort_by_key(|change| std::cmp::Reverse(change.class));
     changes.all
 }
 
@@ -66,7 +68,10 @@ fn gone(old: &Manifest, new: &Manifest, was: &WorkflowEntry) -> Change {
         let known = |old: &WorkflowEntry| old.name == it.name && old.version == it.version;
         !old.workflows.iter().any(known)
     };
-    let version = new.workflows.iter().find(|it| it.name == was.name && added(it));
+    let version = new
+        .workflows
+        .iter()
+        .find(|it| it.name == was.name && added(it));
     let renamed = new.workflows.iter().find(|it| {
         added(it) && it.version == was.version && super::model::same(&it.body, &was.body)
     });
@@ -114,7 +119,15 @@ fn workflow(
         _ => {}
     }
     let mut values = Values::new(old, new, &name, &now.at, &was.at);
-    arguments(&was.signature, &now.signature, &name, now, was, changes, &mut values);
+    arguments(
+        &was.signature,
+        &now.signature,
+        &name,
+        now,
+        was,
+        changes,
+        &mut values,
+    );
     results(&was.signature, &now.signature, &name, &mut values);
     values.finish(changes);
     bodies::compare(old, new, was, now, changes);
@@ -202,8 +215,13 @@ fn step(old: &Manifest, new: &Manifest, was: &StepEntry, now: &StepEntry, change
         (was, now) if was == now => {}
         (Announced::AtMostOnce, _) => changes.push(
             change(Class::Breaking, "it is no longer `at_most_once`")
-                .because("a run that was interrupted in it is told nothing, and does it a second time")
-                .mend("keep `at_most_once` until no run is under way that may have begun the step".into()),
+                .because(
+                    "a run that was interrupted in it is told nothing, and does it a second time",
+                )
+                .mend(
+                    "keep `at_most_once` until no run is under way that may have begun the step"
+                        .into(),
+                ),
         ),
         (Announced::No, Announced::AtMostOnce) => changes.push(
             change(Class::Safe, "it is `at_most_once` now")
@@ -252,7 +270,9 @@ fn step_arguments(was: &Signature, now: &Signature, values: &mut Values<'_>) {
         return;
     }
     let one_sided = |all: &[(String, Ty)], other: &[(String, Ty)]| -> Vec<String> {
-        let missing = all.iter().filter(|(name, _)| !other.iter().any(|(it, _)| it == name));
+        let missing = all
+            .iter()
+            .filter(|(name, _)| !other.iter().any(|(it, _)| it == name));
         missing.map(|(name, _)| name.clone()).collect()
     };
     for (name, ty) in new {

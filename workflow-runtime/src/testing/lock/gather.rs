@@ -210,7 +210,13 @@ impl Inside<'_> {
                 let name = helper.name.to_owned();
                 if self.helpers.iter().copied().any(|it| same(&it)) {
                     let function = format!("{name} again");
-                    return Some((What::Call { function, name: None }, Vec::new()));
+                    return Some((
+                        What::Call {
+                            function,
+                            name: None,
+                        },
+                        Vec::new(),
+                    ));
                 }
                 let shape = (helper.shape)();
                 let helpers = [self.helpers, &[helper]].concat();
@@ -234,7 +240,13 @@ impl Inside<'_> {
                     return Some((What::Scope { name: name.clone() }, body));
                 }
                 let function = function.to_owned();
-                (What::Call { function, name: said }, Vec::new())
+                (
+                    What::Call {
+                        function,
+                        name: said,
+                    },
+                    Vec::new(),
+                )
             }
         })
     }
@@ -327,7 +339,13 @@ impl Types {
         if let Some((known, _)) = self.entries.iter().find(same) {
             return known.name.clone();
         }
-        let plain = |c: char| if "<>(),#\"".contains(c) || c.is_whitespace() { '_' } else { c };
+        let plain = |c: char| {
+            if "<>(),#\"".contains(c) || c.is_whitespace() {
+                '_'
+            } else {
+                c
+            }
+        };
         let base: String = name.chars().map(plain).collect();
         let taken = |wanted: &str| self.entries.iter().any(|(it, _)| it.name == wanted);
         let numbered = (2..).map(|n| format!("{base}#{n}"));

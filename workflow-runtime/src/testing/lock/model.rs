@@ -124,18 +124,40 @@ pub(super) struct Item {
 /// What happens.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum What {
-    Step { name: String, key: Option<String> },
-    Child { name: String, key: Option<String> },
+    Step {
+        name: String,
+        key: Option<String>,
+    },
+    Child {
+        name: String,
+        key: Option<String>,
+    },
     /// A function of this crate, with the name that it is given.
-    Call { function: String, name: Option<String> },
-    Branch { head: String },
-    Arm { when: String },
-    Loop { head: String },
-    Together { head: String, race: bool },
+    Call {
+        function: String,
+        name: Option<String>,
+    },
+    Branch {
+        head: String,
+    },
+    Arm {
+        when: String,
+    },
+    Loop {
+        head: String,
+    },
+    Together {
+        head: String,
+        race: bool,
+    },
     Part,
     Block,
-    Scope { name: String },
-    Helper { name: String },
+    Scope {
+        name: String,
+    },
+    Helper {
+        name: String,
+    },
 }
 
 /// Between the name of a call and what names it.
@@ -161,7 +183,7 @@ impl fmt::Display for What {
             Self::Arm { when } => write!(f, "when {when}"),
             Self::Loop { head } => write!(f, "loop {head}"),
             Self::Together { head, race: true } => write!(f, "race {head}"),
-            Self::Together { head, race: false } => write!(f, "join {head}"),
+            Self::Together { head, race: false } => write!(f, "together {head}"),
             Self::Part => f.write_str("part"),
             Self::Block => f.write_str("async"),
             Self::Scope { name } => write!(f, "scope {name}"),
@@ -200,7 +222,7 @@ impl What {
             "if" => Self::Branch { head: text() },
             "when" => Self::Arm { when: text() },
             "loop" => Self::Loop { head: text() },
-            "race" | "join" => Self::Together {
+            "race" | "together" => Self::Together {
                 head: text(),
                 race: kind == "race",
             },

@@ -24,7 +24,8 @@ fn gather(items: &[Item], all: &mut Named) {
     for item in items {
         match &item.what {
             What::Branch { head } => {
-                all.asked.extend(question(head).map(|it| it.name.to_owned()));
+                all.asked
+                    .extend(question(head).map(|it| it.name.to_owned()));
             }
             What::Call {
                 function,
@@ -91,7 +92,11 @@ pub(super) fn settled(items: &[Item], patches: &BTreeSet<String>, taken: bool) -
             }),
             Some(arm) => {
                 let is = |it: &Item| matches!(&it.what, What::Arm { when } if when == arm);
-                out.extend(body.into_iter().find(is).map_or_else(Vec::new, |it| it.body));
+                out.extend(
+                    body.into_iter()
+                        .find(is)
+                        .map_or_else(Vec::new, |it| it.body),
+                );
             }
         }
     }

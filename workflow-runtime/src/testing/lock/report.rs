@@ -70,8 +70,7 @@ impl Change {
     /// Says whether it is the same change of a type, seen from another place. Changes of types name the type.
     pub(super) fn is_same_as(&self, other: &Self) -> bool {
         let of_a_type = self.what.starts_with("field `") || self.what.starts_with("variant `");
-        of_a_type
-            && (self.class, &self.what, &self.why) == (other.class, &other.what, &other.why)
+        of_a_type && (self.class, &self.what, &self.why) == (other.class, &other.what, &other.why)
     }
 
     pub(super) fn also(&mut self, other: Self) {
@@ -110,7 +109,13 @@ impl Change {
 
 impl fmt::Display for Change {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        writeln!(f, "{}: {}: {}", self.class, self.subjects.join(", "), self.what)?;
+        writeln!(
+            f,
+            "{}: {}: {}",
+            self.class,
+            self.subjects.join(", "),
+            self.what
+        )?;
         let was = match &*self.was_at {
             "" => String::new(),
             was if *was == *self.at => String::new(),
@@ -174,7 +179,11 @@ impl Changed {
 
 impl fmt::Display for Changed {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "changed since the lock file was written: {}", self.counted())?;
+        write!(
+            f,
+            "changed since the lock file was written: {}",
+            self.counted()
+        )?;
         for change in &self.changes {
             write!(f, "\n\n{change}")?;
         }

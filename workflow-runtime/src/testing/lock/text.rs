@@ -18,8 +18,25 @@ format 1
 
 /// Types that have no entry of their own.
 const PLAIN: &[&str] = &[
-    "bool", "bytes", "char", "error", "f32", "f64", "i128", "i16", "i32", "i64", "i8", "string",
-    "u128", "u16", "u32", "u64", "u8", "unit", "identifier",
+    "bool",
+    "bytes",
+    "char",
+    "error",
+    "f32",
+    "f64",
+    "i128",
+    "i16",
+    "i32",
+    "i64",
+    "i8",
+    "string",
+    "u128",
+    "u16",
+    "u32",
+    "u64",
+    "u8",
+    "unit",
+    "identifier",
 ];
 
 /// Says why a file cannot be read: its line, and what is wrong there.
@@ -152,7 +169,7 @@ pub(super) fn read(text: &str, file: &str) -> Result<Manifest, Unreadable> {
             problem: problem.to_owned(),
         };
         if content.starts_with(['<', '=', '>']) {
-            return Err(wrong("a merge was not finished: make the file anew"));
+            return Err(wrong("a merge was not finished"));
         }
         if spaces % 2 == 1 {
             return Err(wrong("a level is two spaces"));
@@ -170,7 +187,9 @@ pub(super) fn read(text: &str, file: &str) -> Result<Manifest, Unreadable> {
         });
     };
     if first.text != "format 1" {
-        return Err(first.wrong("a lock file begins with `format 1`: this one is of another release"));
+        return Err(
+            first.wrong("a lock file begins with `format 1`: this one is of another release")
+        );
     }
     let mut manifest = Manifest::default();
     for (head, body) in groups(rest, 0)? {
@@ -214,7 +233,10 @@ impl Line<'_> {
 type Group<'a, 'b> = (Line<'a>, &'b [Line<'a>]);
 
 /// Lines of one level, each with those below it.
-fn groups<'a, 'b>(mut lines: &'b [Line<'a>], level: usize) -> Result<Vec<Group<'a, 'b>>, Unreadable> {
+fn groups<'a, 'b>(
+    mut lines: &'b [Line<'a>],
+    level: usize,
+) -> Result<Vec<Group<'a, 'b>>, Unreadable> {
     let mut all = Vec::new();
     while let Some((head, rest)) = lines.split_first() {
         if head.level != level {
@@ -306,7 +328,8 @@ fn step(
 fn items(lines: &[Line<'_>], level: usize, file: &str) -> Result<Vec<Item>, Unreadable> {
     let item = |(line, below): Group<'_, '_>| {
         Ok(Item {
-            what: What::parse(line.text).ok_or_else(|| line.wrong("a workflow does no such thing"))?,
+            what: What::parse(line.text)
+                .ok_or_else(|| line.wrong("a workflow does no such thing"))?,
             body: items(below, level + 1, file)?,
             at: format!("{file}:{}", line.number),
         })
@@ -358,7 +381,9 @@ fn fields(lines: &[Line<'_>], level: usize) -> Result<FieldList, Unreadable> {
 }
 
 fn named<'a>(line: &Line<'_>, text: &'a str) -> Result<(String, &'a str), Unreadable> {
-    let (name, rest) = text.split_once(": ").ok_or_else(|| line.wrong("a type is missing"))?;
+    let (name, rest) = text
+        .split_once(": ")
+        .ok_or_else(|| line.wrong("a type is missing"))?;
     Ok((name.to_owned(), rest))
 }
 
@@ -385,7 +410,9 @@ fn one_type(rest: &mut &str) -> Option<Ty> {
         }
         return Some(Ty::Tuple(parts));
     }
-    let end = rest.find(['<', '>', '(', ')', ',', ' ']).unwrap_or(rest.len());
+    let end = rest
+        .find(['<', '>', '(', ')', ',', ' '])
+        .unwrap_or(rest.len());
     let (name, after) = rest.split_at(end);
     *rest = after;
     if name.is_empty() {

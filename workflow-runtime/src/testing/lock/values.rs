@@ -28,7 +28,8 @@ pub(super) struct Values<'a> {
     found: Vec<Change>,
 }
 
-const UNREADABLE: &str = "recorded values cannot be read as that: runs under way are parked as `Undecodable`";
+const UNREADABLE: &str =
+    "recorded values cannot be read as that: runs under way are parked as `Undecodable`";
 const OTHER_INPUT: &str = "recorded inputs differ from what the code asks for now: runs under way are parked as `Diverged`";
 const TOLERATED: &str = "a field that only one side has is tolerated, with a warning, if the recorded input was kept \
     (`keep_inputs_up_to`, 16 KiB unless said otherwise); a run with a larger one is parked";
@@ -53,7 +54,9 @@ impl<'a> Values<'a> {
     }
 
     pub(super) fn finish(self, changes: &mut Changes) {
-        self.found.into_iter().for_each(|change| changes.push(change));
+        self.found
+            .into_iter()
+            .for_each(|change| changes.push(change));
     }
 
     fn change(&mut self, class: Class, what: &str, why: &str, fix: String) {
@@ -122,7 +125,9 @@ impl<'a> Values<'a> {
                 }
             }
             (Ty::Tuple(parts), Ty::List(now)) => {
-                parts.iter().for_each(|was| self.compare(how, was, now, path));
+                parts
+                    .iter()
+                    .for_each(|was| self.compare(how, was, now, path));
             }
             (Ty::Plain(old), Ty::Plain(new)) => {
                 let fits = match how {
@@ -153,7 +158,10 @@ impl<'a> Values<'a> {
             return;
         }
         let find = |all: &'a [TypeEntry], name: &str| all.iter().find(|it| it.name == name);
-        let (was, now) = (find(&self.old.types, names.0), find(&self.new.types, names.1));
+        let (was, now) = (
+            find(&self.old.types, names.0),
+            find(&self.new.types, names.1),
+        );
         self.pairs.push(pair);
         match (was.map(|it| &it.parts), now.map(|it| &it.parts)) {
             (Some(Parts::Struct(was)), Some(Parts::Struct(now))) => {
@@ -194,9 +202,14 @@ impl<'a> Values<'a> {
                 Use::Read => {
                     let renamed = gone.iter().find(|old| old.ty == new.ty);
                     let renamed = renamed.map_or_else(String::new, |old| {
-                        format!("; if it is `{0}` by another name, `#[serde(alias = \"{0}\")]`", old.name)
+                        format!(
+                            "; if it is `{0}` by another name, `#[serde(alias = \"{0}\")]`",
+                            old.name
+                        )
                     });
-                    let fix = format!("`#[serde(default)]` on the field, or make it an `Option`{renamed}");
+                    let fix = format!(
+                        "`#[serde(default)]` on the field, or make it an `Option`{renamed}"
+                    );
                     self.broken(&what, UNREADABLE, fix);
                 }
             }
@@ -222,7 +235,11 @@ impl<'a> Values<'a> {
         for (variant, held) in was {
             let path = format!("variant `{variant}` of `{name}`");
             let Some((_, new)) = now.iter().find(|(it, _)| it == variant) else {
-                let why = if how == Use::Read { UNREADABLE } else { OTHER_INPUT };
+                let why = if how == Use::Read {
+                    UNREADABLE
+                } else {
+                    OTHER_INPUT
+                };
                 let fix = format!("keep it; if it was renamed, `#[serde(rename = \"{variant}\")]`");
                 self.broken(&format!("{path} is gone"), why, fix);
                 continue;
@@ -234,7 +251,11 @@ impl<'a> Values<'a> {
                     self.fields(how, was, now, &format!("{name}::{variant}"));
                 }
                 _ => {
-                    let why = if how == Use::Read { UNREADABLE } else { OTHER_INPUT };
+                    let why = if how == Use::Read {
+                        UNREADABLE
+                    } else {
+                        OTHER_INPUT
+                    };
                     let fix = "keep what it holds, and add a variant".into();
                     self.broken(&format!("{path} holds something else"), why, fix);
                 }

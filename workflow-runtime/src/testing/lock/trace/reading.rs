@@ -552,11 +552,7 @@ impl<'de> VariantAccess<'de> for Reading<'_> {
         self.part(".0", seed)
     }
 
-    fn tuple_variant<V: Visitor<'de>>(
-        self,
-        length: usize,
-        visitor: V,
-    ) -> Result<V::Value, Stop> {
+    fn tuple_variant<V: Visitor<'de>>(self, length: usize, visitor: V) -> Result<V::Value, Stop> {
         self.deserialize_tuple(length, visitor)
     }
 

@@ -36,7 +36,10 @@ fn values_without_names_are_seen() {
     );
     assert_eq!(
         trace::<BTreeMap<String, Vec<i64>>>(),
-        Tree::Map(plain("string").into(), Box::new(Tree::List(plain("i64").into())))
+        Tree::Map(
+            plain("string").into(),
+            Box::new(Tree::List(plain("i64").into()))
+        )
     );
     assert_eq!(trace::<uuid::Uuid>(), plain("bytes"));
     assert_eq!(trace::<NonZeroU32>(), plain("u32"));
@@ -63,7 +66,10 @@ fn fields_are_seen_with_what_may_be_missing_and_by_which_names() {
     let order = trace::<Order>();
     let seen = fields(&order);
     let names: Vec<_> = seen.iter().map(|(name, _, _)| *name).collect();
-    assert_eq!(names, ["customer", "note", "total", "coupon", "kind", "due"]);
+    assert_eq!(
+        names,
+        ["customer", "note", "total", "coupon", "kind", "due"]
+    );
     let may: Vec<_> = seen.iter().filter(|it| it.2).map(|it| it.0).collect();
     assert_eq!(may, ["note", "coupon"]);
     let Tree::Struct { name, fields } = order else {
@@ -116,7 +122,11 @@ fn all_variants_are_seen_with_what_they_hold() {
     let ("Transfer", Content::Fields(fields)) = &variants[3] else {
         panic!("{variants:?}")
     };
-    let seen: Vec<_> = fields.all.iter().map(|it| (it.name, it.may_be_missing)).collect();
+    let seen: Vec<_> = fields
+        .all
+        .iter()
+        .map(|it| (it.name, it.may_be_missing))
+        .collect();
     assert_eq!(seen, [("iban", false), ("memo", true)]);
 }
 
@@ -140,10 +150,19 @@ fn a_type_inside_itself_is_seen_once() {
     assert_eq!(seen[0].1, Tree::Option(again()));
     assert_eq!(seen[1].1, Tree::List(again()));
     assert_eq!(seen[2].1, Tree::Map(plain("string").into(), again()));
-    let Tree::List(payment) = &seen[3].1 else { panic!("{seen:?}") };
-    let Tree::Tuple(parts) = &**payment else { panic!("{seen:?}") };
-    let Tree::Enum { variants, .. } = &parts[0] else { panic!("{seen:?}") };
-    assert!(variants.iter().all(|(_, it)| *it != Content::Unknown), "{variants:?}");
+    let Tree::List(payment) = &seen[3].1 else {
+        panic!("{seen:?}")
+    };
+    let Tree::Tuple(parts) = &**payment else {
+        panic!("{seen:?}")
+    };
+    let Tree::Enum { variants, .. } = &parts[0] else {
+        panic!("{seen:?}")
+    };
+    assert!(
+        variants.iter().all(|(_, it)| *it != Content::Unknown),
+        "{variants:?}"
+    );
     assert_eq!(parts[1], Tree::List(again()));
 }
 
@@ -239,6 +258,8 @@ struct Page<T> {
 #[test]
 fn a_generic_type_inside_itself_with_another_type_is_another_one() {
     let seen = fields(&trace::<Page<Page<u8>>>());
-    let Tree::List(inner) = &seen[0].1 else { panic!("{seen:?}") };
+    let Tree::List(inner) = &seen[0].1 else {
+        panic!("{seen:?}")
+    };
     assert_eq!(fields(inner)[0].1, Tree::List(plain("u8").into()));
 }
