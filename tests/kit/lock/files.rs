@@ -385,6 +385,37 @@ fn the_file_is_written_only_where_somebody_asks_for_it_and_reads_it() {
 }
 
 #[test]
+fn what_to_run_before_a_deploy_says_what_is_wrong_with_the_lock_and_with_the_journals() {
+    let dir = tempfile::tempdir().expect("is made");
+    let path = dir.path().join("workflows.lock");
+    let code = Lock::new().workflow::<before::dunning>();
+    let said = |replayed: std::result::Result<(), &str>| {
+        let asserted = std::panic::catch_unwind(|| code.assert_compatible(&path, replayed));
+        let said = asserted
+            .err()
+            .map(|panic| panic.downcast_ref::<String>().cloned());
+        said.map(|text| {
+            text.expect("is a text")
+                .replace(&path.display().to_string(), "workflows.lock")
+        })
+    };
+    let missing =
+        "there is no workflows.lock: make it with WORKFLOWS_LOCK=update cargo test, and commit it";
+    let unfit = "recorded journals do not fit this code:\ntests/journals/a: diverged";
+    assert_eq!(said(Ok(())).as_deref(), Some(missing));
+    assert_eq!(
+        said(Err("tests/journals/a: diverged")).as_deref(),
+        Some(&*format!("{missing}\n\n{unfit}"))
+    );
+    std::fs::write(&path, code.to_string()).expect("is written");
+    assert_eq!(
+        said(Err("tests/journals/a: diverged")).as_deref(),
+        Some(unfit)
+    );
+    assert_eq!(said(Ok(())), None);
+}
+
+#[test]
 fn a_file_that_differs_only_in_what_runs_do_not_rely_on_is_still_to_be_written_anew() {
     let text = lock().to_string().replace("# Made by", "# Once made by");
     let changed = lock().compare(&text).expect("is a lock");

@@ -4,11 +4,13 @@
 //! (`gather`, `trace`); what a change means is decided by `compare`. It knows code, not runs: what only values decide
 //! (a condition, an input) is left to the replay of recorded journals.
 
+mod align;
 mod bodies;
 mod compare;
 mod gather;
 mod model;
 mod patches;
+mod reader;
 mod report;
 mod text;
 mod trace;
@@ -62,7 +64,7 @@ impl Lock {
     pub fn workflow<W: Workflow>(mut self) -> Self {
         let new = W::DEFINITION;
         let known = |it: &&WorkflowDefinition| (it.name, it.version) == (new.name, new.version);
-        if !self.workflows.iter().any(|it| known(it)) {
+        if !self.workflows.iter().any(known) {
             self.workflows.push(new);
         }
         self
@@ -95,7 +97,7 @@ impl Lock {
 
     fn compare_named(&self, text: &str, path: &Path) -> Result<Changed, LockError> {
         let file = path.display().to_string();
-        let old = text::read(text, &file).map_err(|wrong| LockError::Unreadable {
+        let old = reader::read(text, &file).map_err(|wrong| LockError::Unreadable {
             path: path.into(),
             line: wrong.line,
             problem: wrong.problem,
@@ -122,6 +124,46 @@ impl Lock {
             Ok(None) => {}
             Ok(Some(accepted)) => eprintln!("{accepted}"),
             Err(problem) => panic!("{problem}"),
+        }
+    }
+
+    /// Fails the test unless the file says what the code is and recorded journals were replayed: what to run before a
+    /// deploy. Says what is wrong with either at once.
+    ///
+    /// The lock knows what is written, and the journals know values: a condition or an input that comes out otherwise
+    /// shows only there.
+    ///
+    /// ```no_run
+    /// # use workflow_runtime::{Result, workflow};
+    /// # #[workflow] async fn checkout(cents: u64) -> Result<u64> { Ok(cents) }
+    /// # fn replayed() -> std::result::Result<(), String> { Ok(()) }
+    /// use workflow_runtime::testing::Lock;
+    ///
+    /// Lock::new().workflow::<checkout>().assert_compatible("workflows.lock", replayed());
+    /// ```
+    ///
+    /// # Panics
+    ///
+    /// As [`Lock::assert_unchanged`], and with what the replay failed with.
+    #[track_caller]
+    pub fn assert_compatible<T, E: fmt::Display>(
+        &self,
+        path: impl AsRef<Path>,
+        replayed: Result<T, E>,
+    ) {
+        let set = |name: &str| std::env::var(name).unwrap_or_default();
+        let said = self.settle(path.as_ref(), &set(UPDATE), &set(CI));
+        match (said, replayed) {
+            (Ok(accepted), Ok(_)) => {
+                if let Some(accepted) = accepted {
+                    eprintln!("{accepted}");
+                }
+            }
+            (Ok(_), Err(replay)) => panic!("recorded journals do not fit this code:\n{replay}"),
+            (Err(lock), Ok(_)) => panic!("{lock}"),
+            (Err(lock), Err(replay)) => {
+                panic!("{lock}\n\nrecorded journals do not fit this code:\n{replay}")
+            }
         }
     }
 

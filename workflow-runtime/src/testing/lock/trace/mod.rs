@@ -2,11 +2,12 @@
 //!
 //! Owns the search. A visitor is used up by one value, so nothing can be tried twice on the way: the type is read
 //! again and again, each time steered to one place where something is left to find out (a variant, whether a
-//! field may be missing). `reading` is one such reading.
+//! field may be missing). `reading` is one such reading, `access` what is in a value.
 //!
 //! What decides by looking at the value (`untagged`, `flatten`, `tag`, `deserialize_any`) cannot be seen and
 //! is said to be opaque. It never reads a real payload.
 
+mod access;
 mod reading;
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
@@ -165,9 +166,9 @@ impl Search {
             let rest = self.aim.path.strip_prefix(&inside);
             rest.is_some_and(|rest| rest.is_empty() || rest.starts_with(['.', '[', '?', '#', '<']))
         };
-        let steered = variants.iter().position(|variant| on_the_way(variant));
+        let steered = variants.iter().position(on_the_way);
         let alive = |variant: &&str| !self.is_dead(&format!("{path}#{variant}"));
-        let first = || variants.iter().position(|variant| alive(variant));
+        let first = || variants.iter().position(alive);
         steered.or_else(first).unwrap_or(0)
     }
 

@@ -7,11 +7,9 @@ use std::any::type_name;
 use std::collections::VecDeque;
 use std::fmt;
 
-use serde::de::{
-    self, DeserializeSeed, Deserializer, EnumAccess, IntoDeserializer as _, MapAccess, SeqAccess,
-    VariantAccess, Visitor,
-};
+use serde::de::{self, DeserializeSeed, Deserializer, Visitor};
 
+use super::access::{Pairs, Parts, Variant};
 use super::{Act, Kind, MAX_DEPTH, Search};
 
 /// A name that no field has.
@@ -94,7 +92,7 @@ impl<'a> Reading<'a> {
         }
     }
 
-    fn note(&mut self, kind: Kind) -> bool {
+    pub(super) fn note(&mut self, kind: Kind) -> bool {
         self.again == 0 && self.search.note(&self.path, kind)
     }
 
@@ -112,7 +110,7 @@ impl<'a> Reading<'a> {
     }
 
     /// Reads a part of this value.
-    fn part<'de, S: DeserializeSeed<'de>>(
+    pub(super) fn part<'de, S: DeserializeSeed<'de>>(
         &mut self,
         step: &str,
         seed: S,
@@ -361,7 +359,7 @@ impl<'de> Deserializer<'de> for Reading<'_> {
 
 impl Reading<'_> {
     /// Has it tried which fields may be missing, and whether others are passed over.
-    fn ask_about(&mut self, fields: &'static [&'static str]) {
+    pub(super) fn ask_about(&mut self, fields: &'static [&'static str]) {
         let path = self.path.clone();
         for field in fields {
             self.search.later(&path, Act::Omit(field));
@@ -369,7 +367,7 @@ impl Reading<'_> {
         self.search.later(&path, Act::Extra);
     }
 
-    fn read_fields<'de, V: Visitor<'de>>(
+    pub(super) fn read_fields<'de, V: Visitor<'de>>(
         self,
         fields: &'static [&'static str],
         visitor: V,
@@ -437,133 +435,5 @@ impl Search {
             (Act::Omit(_) | Act::Extra, Some(_)) => self.noted = true,
             _ => {}
         }
-    }
-}
-
-/// The parts of a list or a tuple.
-struct Parts<'a> {
-    of: Reading<'a>,
-    left: usize,
-    /// The place in a tuple.
-    at: Option<usize>,
-}
-
-impl<'de> SeqAccess<'de> for Parts<'_> {
-    type Error = Stop;
-
-    fn next_element_seed<S: DeserializeSeed<'de>>(
-        &mut self,
-        seed: S,
-    ) -> Result<Option<S::Value>, Stop> {
-        if self.left == 0 {
-            return Ok(None);
-        }
-        self.left -= 1;
-        let step = match &mut self.at {
-            None => "[]".to_owned(),
-            Some(at) => {
-                *at += 1;
-                format!(".{}", *at - 1)
-            }
-        };
-        self.of.part(&step, seed).map(Some)
-    }
-}
-
-/// The entries of a map, or the fields of a struct.
-struct Pairs<'a, 'b> {
-    of: Reading<'a>,
-    left: VecDeque<(&'static str, bool)>,
-    /// The field that was offered last.
-    last: Option<&'b mut Option<&'static str>>,
-    is_struct: bool,
-}
-
-impl<'a> Pairs<'a, '_> {
-    fn none(of: Reading<'a>) -> Self {
-        Self {
-            of,
-            left: VecDeque::new(),
-            last: None,
-            is_struct: false,
-        }
-    }
-}
-
-impl<'de> MapAccess<'de> for Pairs<'_, '_> {
-    type Error = Stop;
-
-    fn next_key_seed<S: DeserializeSeed<'de>>(
-        &mut self,
-        seed: S,
-    ) -> Result<Option<S::Value>, Stop> {
-        let Some((name, _)) = self.left.front().copied() else {
-            return Ok(None);
-        };
-        if !self.is_struct {
-            return self.of.part("<key>", seed).map(Some);
-        }
-        if let Some(last) = &mut self.last {
-            **last = Some(name);
-        }
-        seed.deserialize(name.into_deserializer()).map(Some)
-    }
-
-    fn next_value_seed<S: DeserializeSeed<'de>>(&mut self, seed: S) -> Result<S::Value, Stop> {
-        let (name, is_field) = self.left.pop_front().ok_or(Stop::Other)?;
-        match (self.is_struct, is_field) {
-            (false, _) => self.of.part("<value>", seed),
-            (true, true) => self.of.part(&format!(".{name}"), seed),
-            // Nothing is noted of what is passed over.
-            (true, false) => seed.deserialize(().into_deserializer()),
-        }
-    }
-}
-
-/// One variant of an enum.
-struct Variant<'a> {
-    of: Reading<'a>,
-    variant: &'static str,
-}
-
-impl<'de, 'a> EnumAccess<'de> for Variant<'a> {
-    type Error = Stop;
-    type Variant = Reading<'a>;
-
-    fn variant_seed<S: DeserializeSeed<'de>>(
-        self,
-        seed: S,
-    ) -> Result<(S::Value, Reading<'a>), Stop> {
-        let value = seed.deserialize(self.variant.into_deserializer())?;
-        Ok((value, self.of))
-    }
-}
-
-impl<'de> VariantAccess<'de> for Reading<'_> {
-    type Error = Stop;
-
-    fn unit_variant(mut self) -> Result<(), Stop> {
-        self.note(Kind::Plain("unit"));
-        Ok(())
-    }
-
-    fn newtype_variant_seed<S: DeserializeSeed<'de>>(mut self, seed: S) -> Result<S::Value, Stop> {
-        self.note(Kind::Newtype);
-        self.part(".0", seed)
-    }
-
-    fn tuple_variant<V: Visitor<'de>>(self, length: usize, visitor: V) -> Result<V::Value, Stop> {
-        self.deserialize_tuple(length, visitor)
-    }
-
-    fn struct_variant<V: Visitor<'de>>(
-        mut self,
-        fields: &'static [&'static str],
-        visitor: V,
-    ) -> Result<V::Value, Stop> {
-        if self.note(Kind::Struct("", fields)) {
-            self.ask_about(fields);
-        }
-        self.read_fields(fields, visitor)
     }
 }
