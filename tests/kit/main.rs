@@ -6,6 +6,8 @@ mod crashing;
 mod driving;
 mod exporting;
 mod ledger;
+mod lock;
+mod overlay;
 mod recorded;
 mod recording;
 mod replaying;

@@ -109,6 +109,7 @@ mod key;
 mod logs;
 mod payload;
 mod shape;
+mod types;
 
 pub use call::{
     Abort, CheckpointTaken, ChildRun, CloseHook, ContinueAsNew, Direct, Elapsed, Hook, Outbox,

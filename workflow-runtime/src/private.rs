@@ -22,6 +22,7 @@ pub use crate::shape::{
     Callee, HelperDefinition, Named, Node, Shape, StepAbout, Target, WorkflowAbout,
 };
 pub use crate::store::Durability;
+pub use crate::types::{PlainType, Returned, Tree, TypeProbe, UnseenReturn, UnseenType};
 
 use crate::context::ScopeElement;
 

@@ -34,6 +34,7 @@ pub(crate) mod obstacle;
 pub(crate) mod outbox;
 mod owed;
 mod pause;
+mod picture;
 mod plan;
 mod poison;
 pub(crate) mod prepared;

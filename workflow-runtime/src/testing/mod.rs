@@ -3,7 +3,8 @@
 //! Owns what users' tests need and nothing that ships in a service: [`TestEngine`], an engine in memory
 //! whose time is virtual, control over its steps, ways to drive its runs; [`Ledger`], an outside world that tells on
 //! duplicates; [`crash_everywhere`] and [`deliver_duplicates`], which run a workflow again and again under worse
-//! conditions; and assertions whose failure says what to do.
+//! conditions; [`replay`] of recorded journals; and assertions whose failure says what to do ([`Lock`],
+//! [`assert_audit_clean`]).
 
 mod auditing;
 mod chaos;
@@ -13,6 +14,7 @@ mod duplicates;
 mod engine;
 mod invariants;
 mod ledger;
+pub(crate) mod lock;
 mod replay;
 mod replay_judge;
 mod replay_report;
@@ -29,6 +31,7 @@ pub use duplicates::{DeliverDuplicates, DuplicatesFailure, DuplicatesReport, del
 pub use engine::{TestEngine, TestEngineBuilder};
 pub use invariants::{Invariant, Violation, check_invariants, check_journal};
 pub use ledger::{Answer, Duplicate, Ledger, LedgerCall, LedgerError, Posted};
+pub use lock::{Change, Changed, Class, Lock, LockError};
 pub use replay::{Replayer, assert_replays, replay};
 pub use replay_report::{ReplayFailure, ReplayFailureKind, ReplayFailures, Replayed, Stopped};
 pub use steps::{AsyncAnswer, Call, CallAttempt, Calls, Fallible};
