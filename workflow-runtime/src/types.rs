@@ -85,9 +85,9 @@ pub struct Returned {
 }
 
 /// Asks a type.
-pub struct TypeProbe<T>(PhantomData<fn() -> T>);
+pub struct TypeProbe<T: ?Sized>(PhantomData<*const T>);
 
-impl<T> TypeProbe<T> {
+impl<T: ?Sized> TypeProbe<T> {
     /// Makes a probe.
     #[expect(clippy::new_without_default, reason = "named by expanded code only")]
     pub const fn new() -> Self {
@@ -108,7 +108,7 @@ pub trait UnseenType {
     fn seen(&self) -> Option<Tree>;
 }
 
-impl<T> UnseenType for TypeProbe<T> {
+impl<T: ?Sized> UnseenType for TypeProbe<T> {
     fn seen(&self) -> Option<Tree> {
         None
     }
@@ -150,7 +150,7 @@ pub trait UnseenReturn {
     fn returned(&self) -> Option<Returned>;
 }
 
-impl<T> UnseenReturn for &TypeProbe<T> {
+impl<T: ?Sized> UnseenReturn for &TypeProbe<T> {
     fn returned(&self) -> Option<Returned> {
         None
     }
