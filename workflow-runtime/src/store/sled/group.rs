@@ -5,13 +5,13 @@
 use super::block::Draft;
 use super::change::Change;
 use super::judge::{Judge, Recipient};
-use super::op::{Op, Reply};
+use super::op::{Appending, Op, Reply};
 use super::shared::Shared;
 use crate::clock::Timestamp;
 use crate::ids::RunId;
 use crate::store::{
-    Append, Changes, Commit, Committed, Creation, Durability, EndKind, Epoch, Letter, NewRun,
-    NoteChange, Refusal, Released, Reopening, RunState, StoreError, StoreResult,
+    Changes, Commit, Committed, Creation, Durability, EndKind, Epoch, Letter, NewRun, NoteChange,
+    Refusal, Released, Reopening, RunState, StoreError, StoreResult,
 };
 
 /// How many bytes of a block's buffer are kept for the next one.
@@ -64,7 +64,7 @@ impl Group {
                 outcome
             }
             Op::Create(run, reply) => {
-                let creation = self.create(shared, run);
+                let creation = self.create(shared, *run);
                 self.answer(reply, creation, Answer::Creation)
             }
             Op::Commit(commit, reply) => {
@@ -118,10 +118,11 @@ impl Group {
         }
     }
 
-    fn append(&mut self, shared: &Shared, mut append: Append) -> StoreResult<()> {
+    fn append(&mut self, shared: &Shared, mut append: Appending) -> StoreResult<()> {
         let run = append.run;
+        let frames = append.frames.as_slice();
         self.draft
-            .appended(run, append.first_seq, &append.frames, append.end);
+            .appended(run, append.first_seq, frames, append.end);
         if append.taken > 0 {
             append.taken = self.judge.take(shared, run, append.taken);
             self.draft.taken(run, append.taken);
@@ -202,14 +203,14 @@ impl Group {
         }
         self.judge.create(&run.header);
         self.draft.created(&run.header, &run.first);
-        self.changes.push(Change::Created(run.header, run.first));
+        let header = Box::new(run.header);
+        self.changes.push(Change::Created(header, run.first));
         if !run.rest.is_empty() {
             self.draft.appended(id, 1, &run.rest, None);
-            self.changes.push(Change::Appended(Append {
+            self.changes.push(Change::Appended(Appending {
                 run: id,
-                epoch: Epoch::FIRST,
                 first_seq: 1,
-                frames: run.rest,
+                frames: run.rest.into(),
                 end: None,
                 taken: 0,
                 changes: None,
@@ -312,7 +313,7 @@ impl Group {
     fn revive(
         &mut self,
         shared: &Shared,
-        mut reopening: Reopening,
+        mut reopening: Box<Reopening>,
     ) -> StoreResult<StoreResult<Epoch>> {
         let run = reopening.run;
         for wanted in std::mem::take(&mut reopening.guards) {
