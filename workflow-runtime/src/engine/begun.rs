@@ -208,6 +208,7 @@ impl Begun {
                 .mail
                 .first()
                 .map_or(self.next_letter, |mail| mail.number),
+            slot: None,
         };
         let mut driver = Driver::new(
             core.clone(),

@@ -4,7 +4,8 @@
 //! an async thread, except to say why a write is refused.
 
 use std::fmt::Display;
-use std::future::ready;
+use std::future::{poll_fn, ready};
+use std::sync::Arc;
 
 use ::bytes::Bytes;
 use tokio::sync::oneshot;
@@ -13,13 +14,13 @@ use super::op::{self, Appending, Op};
 use super::shared::Phase;
 use super::table::Table;
 use super::view::{self, Snapshot};
-use super::{Answer, MAX_APPEND_BYTES, SledStore, check};
+use super::{MAX_APPEND_BYTES, SledStore, check};
 use crate::clock::Timestamp;
 use crate::ids::RunId;
 use crate::store::{
-    Append, BoxFuture, Changes, Claim, Commit, Committed, Creation, Epoch, Mail, NewRun,
-    NoteChange, NoteKey, Parking, Released, Reopening, RunHeader, RunQuery, Sleeper, Store,
-    StoreError, StoreResult,
+    AckSender, AckSlot, Append, BoxFuture, Changes, Claim, Commit, Committed, Creation, Epoch,
+    Mail, NewRun, NoteChange, NoteKey, Parking, Released, Reopening, RunHeader, RunQuery, Sleeper,
+    Store, StoreError, StoreResult,
 };
 
 /// Refuses what is too large for one write; the store itself goes on.
@@ -51,6 +52,19 @@ impl Store for SledStore {
     }
 
     fn append(&self, append: Append) -> BoxFuture<'static, StoreResult<()>> {
+        let slot = Arc::new(AckSlot::default());
+        match self.append_into(append, &slot) {
+            None => Box::pin(poll_fn(move |cx| slot.poll(cx))),
+            Some(refused) => refused,
+        }
+    }
+
+    fn append_into(
+        &self,
+        append: Append,
+        slot: &Arc<AckSlot>,
+    ) -> Option<BoxFuture<'static, StoreResult<()>>> {
+        let refuse = |error| -> Option<BoxFuture<'static, _>> { Some(Box::pin(ready(Err(error)))) };
         let run = append.run;
         let changes = append.changes.as_deref();
         let bytes = op::bytes_of_append(&append.frames, changes);
@@ -58,27 +72,25 @@ impl Store for SledStore {
             .map_or(Ok(()), changes_fit)
             .and_then(|()| fits(run, bytes));
         if let Err(error) = fits {
-            return Box::pin(ready(Err(error)));
+            return refuse(error);
         }
         // All that can be done without the lock is: every step comes by here.
-        let (reply, answer) = oneshot::channel();
-        let answer: BoxFuture<'static, _> = Box::pin(Answer(answer));
         let epoch = append.epoch;
         let mut append = Appending::from(append);
         let mut state = self.shared.lock();
         if let Err(error) = state.open() {
-            return Box::pin(ready(Err(error)));
+            return refuse(error);
         }
         match state.table.accept_append(epoch, &mut append) {
             Some(Ok(())) => {
-                let op = Op::Append(append, reply);
+                let op = Op::Append(append, AckSender::new(slot));
                 self.shared.push(state, op, bytes);
-                answer
+                None
             }
-            Some(Err(error)) => Box::pin(ready(Err(error))),
+            Some(Err(error)) => refuse(error),
             None => {
                 drop(state);
-                Box::pin(ready(Err(self.refusal(run))))
+                refuse(self.refusal(run))
             }
         }
     }

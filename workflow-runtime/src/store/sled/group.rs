@@ -10,8 +10,8 @@ use super::shared::Shared;
 use crate::clock::Timestamp;
 use crate::ids::RunId;
 use crate::store::{
-    Changes, Commit, Committed, Creation, Durability, EndKind, Epoch, Letter, NewRun, NoteChange,
-    Refusal, Released, Reopening, RunState, StoreError, StoreResult,
+    AckSender, Changes, Commit, Committed, Creation, Durability, EndKind, Epoch, Letter, NewRun,
+    NoteChange, Refusal, Released, Reopening, RunState, StoreError, StoreResult,
 };
 
 /// How many bytes of a block's buffer are kept for the next one.
@@ -20,6 +20,7 @@ const KEPT_BUFFER: usize = 4 * 1024 * 1024;
 /// What is told to whom once a commit is durable.
 #[derive(Debug)]
 enum Answer {
+    Acked(AckSender),
     Done(Reply<()>),
     Creation(Reply<Creation>, Creation),
     Committed(Reply<Committed>, Committed),
@@ -58,9 +59,9 @@ impl Group {
     /// Adds one thing that was asked for. An error stops the store.
     fn add(&mut self, shared: &Shared, op: Op) -> StoreResult<()> {
         match op {
-            Op::Append(append, reply) => {
+            Op::Append(append, ack) => {
                 let outcome = self.append(shared, append);
-                self.answers.push(Answer::Done(reply));
+                self.answers.push(Answer::Acked(ack));
                 outcome
             }
             Op::Create(run, reply) => {
@@ -352,6 +353,7 @@ impl Answer {
     fn send(self) {
         // Whoever dropped the future does not want to know.
         let _ = match self {
+            Self::Acked(ack) => return ack.send(Ok(())),
             Self::Done(reply) => reply.send(Ok(())).is_err(),
             Self::Creation(reply, creation) => reply.send(Ok(creation)).is_err(),
             Self::Committed(reply, committed) => reply.send(Ok(committed)).is_err(),
@@ -362,6 +364,7 @@ impl Answer {
 
     fn fail(self, error: StoreError) {
         let _ = match self {
+            Self::Acked(ack) => return ack.send(Err(error)),
             Self::Done(reply) => reply.send(Err(error)).is_err(),
             Self::Creation(reply, _) => reply.send(Err(error)).is_err(),
             Self::Committed(reply, _) => reply.send(Err(error)).is_err(),

@@ -8,8 +8,8 @@ use super::frames::Frames;
 use crate::clock::Timestamp;
 use crate::ids::RunId;
 use crate::store::{
-    Append, Changes, Commit, Committed, Creation, Durability, Epoch, NewRun, Parking, Released,
-    Reopening, RunEnd, StoreError, StoreResult,
+    AckSender, Append, Changes, Commit, Committed, Creation, Durability, Epoch, NewRun, Parking,
+    Released, Reopening, RunEnd, StoreError, StoreResult,
 };
 
 /// Where an answer goes.
@@ -19,7 +19,7 @@ pub(super) type Reply<T> = oneshot::Sender<StoreResult<T>>;
 #[derive(Debug)]
 pub(super) enum Op {
     Create(Box<NewRun>, Reply<Creation>),
-    Append(Appending, Reply<()>),
+    Append(Appending, AckSender),
     Commit(Commit, Reply<Committed>),
     Park(RunId, Option<Parking>, Reply<()>),
     Sleep(RunId, Epoch, Option<Timestamp>, Reply<Released>),
@@ -118,10 +118,13 @@ impl Op {
             Self::Commit(_, reply) => reply.send(Err(error)).is_err(),
             Self::Sleep(_, _, _, reply) => reply.send(Err(error)).is_err(),
             Self::Revive(_, reply) => reply.send(Err(error)).is_err(),
-            Self::Append(_, reply)
-            | Self::Park(_, _, reply)
-            | Self::Claim(_, reply)
-            | Self::Barrier(reply) => reply.send(Err(error)).is_err(),
+            Self::Append(_, ack) => {
+                ack.send(Err(error));
+                return;
+            }
+            Self::Park(_, _, reply) | Self::Claim(_, reply) | Self::Barrier(reply) => {
+                reply.send(Err(error)).is_err()
+            }
         };
     }
 }

@@ -58,13 +58,14 @@ impl Queue {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use bytes::Bytes;
-    use tokio::sync::oneshot;
 
     use super::super::op::Appending;
     use super::*;
     use crate::ids::RunId;
-    use crate::store::Durability;
+    use crate::store::{AckSender, AckSlot, Durability};
 
     fn queue(lengths: impl Iterator<Item = usize>) -> Queue {
         let mut queue = Queue::default();
@@ -78,7 +79,7 @@ mod tests {
                 changes: None,
                 durability: Durability::Synced,
             };
-            let op = Op::Append(append, oneshot::channel().0);
+            let op = Op::Append(append, AckSender::new(&Arc::new(AckSlot::default())));
             let bytes = op.bytes();
             queue.push(op, bytes);
         }
