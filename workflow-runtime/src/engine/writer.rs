@@ -11,7 +11,7 @@ use super::outbox::is_message;
 use super::poison::Marked;
 use crate::clock::{Clock, Timestamp};
 use crate::ids::{RunId, StepId};
-use crate::journal::{Chain, Companion, Draft, Effect, Event};
+use crate::journal::{Chain, Companion, Draft, Effect, Event, Room};
 use crate::store::{
     AckSlot, Append, BoxFuture, Changes, Durability, Epoch, RunEnd, Store, StoreError, StoreResult,
 };
@@ -29,6 +29,8 @@ pub(crate) struct Writer {
     pub(crate) taken: u64,
     /// Where the store answers, if that is free.
     pub(crate) slot: Option<Arc<AckSlot>>,
+    /// Where the frames lie.
+    pub(crate) room: Room,
 }
 
 /// What is delivered once it is durable.
@@ -113,7 +115,7 @@ impl Writer {
                 let notes = notes.map(|message| message.into_note(self.run, seq, time));
                 changes.get_or_insert_default().notes.extend(notes);
             }
-            frames.push(draft.seal(time, &mut self.chain));
+            frames.push(draft.seal_in(time, &mut self.chain, &mut self.room));
             companions.extend(draft.take_companion());
             let due = match draft.into_effect() {
                 Effect::Delivers(call) => Due::Call(call),
@@ -186,6 +188,12 @@ impl Writer {
                 Ack::Future(future)
             }
         }
+    }
+
+    /// The run only waits: gives back memory that it may not need for days.
+    pub(crate) fn rest(&mut self) {
+        self.slot = None;
+        self.room.give_back();
     }
 
     /// Takes a slot back whose answer was taken.

@@ -434,7 +434,7 @@ impl Driver {
         self.commits.shrink_to_fit();
         self.durable.shrink_to_fit();
         self.drafts.shrink_to_fit();
-        self.writer.slot = None;
+        self.writer.rest();
         self.core.rest();
     }
 }

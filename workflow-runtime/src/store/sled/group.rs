@@ -23,10 +23,13 @@ enum Answer {
     Acked(AckSender),
     Done(Reply<()>),
     Creation(Reply<Creation>, Creation),
-    Committed(Reply<Committed>, Committed),
-    Released(Reply<Released>, StoreResult<Released>),
-    Revived(Reply<Epoch>, StoreResult<Epoch>),
+    Committed(Reply<Committed>, Box<Committed>),
+    Released(Reply<Released>, Box<StoreResult<Released>>),
+    Revived(Reply<Epoch>, Box<StoreResult<Epoch>>),
 }
+
+// Every step has one: what is rare and large is boxed.
+const _: () = assert!(size_of::<Answer>() <= 32);
 
 /// One commit in the making; its buffers are used again for the next.
 #[derive(Debug, Default)]
@@ -70,7 +73,7 @@ impl Group {
             }
             Op::Commit(commit, reply) => {
                 let committed = self.commit(shared, commit);
-                self.answer(reply, committed, Answer::Committed)
+                self.answer(reply, committed.map(Box::new), Answer::Committed)
             }
             Op::Park(run, parking, reply) => {
                 self.draft.parked(run, parking.as_ref());
@@ -81,7 +84,8 @@ impl Group {
             }
             Op::Sleep(run, epoch, wake_at, reply) => {
                 let released = self.release(shared, run, epoch, wake_at);
-                self.answers.push(Answer::Released(reply, released));
+                self.answers
+                    .push(Answer::Released(reply, Box::new(released)));
                 Ok(())
             }
             Op::Claim(run, reply) => {
@@ -91,7 +95,7 @@ impl Group {
             }
             Op::Revive(reopening, reply) => {
                 let revived = self.revive(shared, reopening);
-                self.answer(reply, revived, Answer::Revived)
+                self.answer(reply, revived.map(Box::new), Answer::Revived)
             }
             Op::Barrier(reply) => {
                 self.answers.push(Answer::Done(reply));
@@ -356,9 +360,9 @@ impl Answer {
             Self::Acked(ack) => return ack.send(Ok(())),
             Self::Done(reply) => reply.send(Ok(())).is_err(),
             Self::Creation(reply, creation) => reply.send(Ok(creation)).is_err(),
-            Self::Committed(reply, committed) => reply.send(Ok(committed)).is_err(),
-            Self::Released(reply, released) => reply.send(released).is_err(),
-            Self::Revived(reply, epoch) => reply.send(epoch).is_err(),
+            Self::Committed(reply, committed) => reply.send(Ok(*committed)).is_err(),
+            Self::Released(reply, released) => reply.send(*released).is_err(),
+            Self::Revived(reply, epoch) => reply.send(*epoch).is_err(),
         };
     }
 
