@@ -7,6 +7,7 @@
 
 use bytes::Bytes;
 
+use super::room::Room;
 use crate::hashing::HashContext;
 use crate::ids::RunId;
 
@@ -96,6 +97,13 @@ impl Chain {
         self.link = self.link_to(body);
         self.next_seq += 1;
         self.link
+    }
+
+    /// The same, with the frame where the run has room for it.
+    pub(super) fn seal_in(&mut self, body: &[u8], room: &mut Room) -> Bytes {
+        self.link = self.link_to(&body[1..]);
+        self.next_seq += 1;
+        room.put(body, &self.link)
     }
 
     /// Frames the record of another journal, which was checked there, as the next one of this.

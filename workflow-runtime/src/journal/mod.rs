@@ -1,13 +1,14 @@
 //! The journal: what happened in a run, in order, for ever.
 //!
 //! Owns the reading of a run's frames back into verified, typed records. The files tell the
-//! story: `kinds` and `record` what can be said, `draft` how it is written, `chain` what holds it together, `timeline` how it is shown
+//! story: `kinds` and `record` what can be said, `draft` and `room` how it is written, `chain` what holds it together, `timeline` how it is shown
 //! to a person. It never writes to a store and never decodes a user's payload.
 
 mod chain;
 mod draft;
 mod kinds;
 mod record;
+mod room;
 mod timeline;
 
 use bytes::Bytes;
@@ -25,6 +26,7 @@ pub use kinds::{
     TimerFired, TimerSet, UndoCarried, UndoStep,
 };
 pub use record::{Event, Record};
+pub(crate) use room::Room;
 
 /// Says which record of which run cannot be trusted or read, and why.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]

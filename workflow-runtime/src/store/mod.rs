@@ -31,6 +31,7 @@
 //!
 //! `store::conformance` checks all of this on any implementation.
 
+mod ack;
 pub mod conformance;
 mod error;
 mod lines;
@@ -42,12 +43,14 @@ mod writes;
 
 use std::future::Future;
 use std::pin::Pin;
+use std::sync::Arc;
 
 use bytes::Bytes;
 
 use crate::clock::Timestamp;
 use crate::ids::RunId;
 
+pub use ack::{AckSender, AckSlot};
 pub use error::{StoreError, StoreResult};
 pub use lines::Newest;
 pub use notes::{Guard, NoteChange, NoteKey};
@@ -77,6 +80,19 @@ pub trait Store: Send + Sync + 'static {
     /// Appends of one run are durable in the order in which this was called, even when the
     /// futures are polled in another order or dropped.
     fn append(&self, append: Append) -> BoxFuture<'static, StoreResult<()>>;
+
+    /// Appends as [`append`](Self::append) does, and answers in a slot that the caller has for it. A future is
+    /// returned instead if the store does not use the slot, or refuses the append at once.
+    ///
+    /// Every step is one append. A store that gives each a future of its own allocates for it.
+    fn append_into(
+        &self,
+        append: Append,
+        slot: &Arc<AckSlot>,
+    ) -> Option<BoxFuture<'static, StoreResult<()>>> {
+        let _ = slot;
+        Some(self.append(append))
+    }
 
     /// Creates runs, posts letters and changes notes in one atomic write, synced, unless one of its
     /// guards or runs refuses: then nothing is changed.

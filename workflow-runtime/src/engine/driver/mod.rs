@@ -258,7 +258,7 @@ impl Driver {
     /// Takes the acknowledgements that have come, in order.
     fn collect_commits(&mut self, cx: &mut Context<'_>) -> Result<(), StoreError> {
         while let Some(commit) = self.commits.front_mut() {
-            match commit.ack.as_mut().poll(cx) {
+            match commit.ack.poll(cx) {
                 Poll::Pending => break,
                 Poll::Ready(Err(error)) => return Err(error),
                 Poll::Ready(Ok(())) => {
@@ -272,7 +272,9 @@ impl Driver {
                         let (end, durability) = (commit.end, commit.durability);
                         self.core.acknowledged(end, durability, &commit.announced);
                     }
-                    self.commits.pop_front();
+                    if let Some(commit) = self.commits.pop_front() {
+                        self.writer.answered(commit.ack);
+                    }
                     if let (Some(news), Some(engine)) = (news, self.core.services.engine()) {
                         engine.spread(*news);
                     }
@@ -446,6 +448,7 @@ impl Driver {
         self.commits.shrink_to_fit();
         self.durable.shrink_to_fit();
         self.drafts.shrink_to_fit();
+        self.writer.rest();
         self.core.rest();
     }
 }

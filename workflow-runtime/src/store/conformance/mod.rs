@@ -97,6 +97,7 @@ macro_rules! __store_rules {
             an_id_that_exists_is_reported_and_left_unchanged
             racing_creations_of_one_id_make_one_run
             appended_frames_come_back_in_order
+            a_slot_serves_one_append_after_the_other
             an_append_that_is_not_the_next_is_refused
             appends_queued_back_to_back_are_accepted_in_call_order
             a_dropped_append_still_counts

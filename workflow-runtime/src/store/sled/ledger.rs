@@ -222,6 +222,15 @@ impl Ledger {
         }
     }
 
+    /// Puts a run in line if it should be, after frames and nothing else were committed to it.
+    pub(super) fn grown(&mut self, live: &mut Live, bytes: usize) {
+        if live.due {
+            self.due_bytes += bytes;
+        } else if live.is_long() {
+            self.enqueue(live);
+        }
+    }
+
     /// Says whether so much waits to be archived that commits must wait for it.
     pub(super) fn is_behind(&self) -> bool {
         self.due.len() > MAX_DUE

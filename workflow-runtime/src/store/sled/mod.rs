@@ -6,7 +6,7 @@
 //! and the batches atomic; whether bytes are on the disk, and whether they are all there, is
 //! checked here, because sled 0.34 promises neither. sled is not on the path of a commit.
 //!
-//! Data flows through the files in this order: `calls`, `shared` (queue, table) → `committer`, `group`,
+//! Data flows through the files in this order: `calls`, `shared` (`queue`, `table`) → `committer`, `group`,
 //! `judge` → `block` → `log`, `change`; from there `ledger` (`mailbox`, `overlay`) → `archiver`,
 //! `plan`, `erase` → `segment`, `keys` → `database`. Opening goes `open` → `files` → `recover` →
 //! `scan`, reading goes `view` → `reads`.
@@ -22,6 +22,7 @@ mod database;
 mod deletions;
 mod erase;
 mod files;
+mod frames;
 mod group;
 mod judge;
 mod keepsake;
@@ -37,6 +38,7 @@ mod op;
 mod open;
 mod overlay;
 mod plan;
+mod queue;
 #[cfg(test)]
 mod races;
 mod reads;
@@ -52,7 +54,7 @@ mod view;
 use std::future::ready;
 use std::path::Path;
 use std::pin::Pin;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll};
 use std::thread::JoinHandle;
 
@@ -148,11 +150,13 @@ impl SledStore {
     /// Queues something and returns the future of its answer.
     fn ask<T: Send + 'static>(
         &self,
-        state: &mut shared::State,
+        state: MutexGuard<'_, shared::State>,
         op: impl FnOnce(oneshot::Sender<StoreResult<T>>) -> Op,
     ) -> BoxFuture<'static, StoreResult<T>> {
         let (reply, answer) = oneshot::channel();
-        self.shared.push(state, op(reply));
+        let op = op(reply);
+        let bytes = op.bytes();
+        self.shared.push(state, op, bytes);
         Box::pin(Answer(answer))
     }
 
@@ -180,7 +184,7 @@ impl SledStore {
             return Box::pin(ready(Err(error)));
         }
         match accept(&mut state.table) {
-            Some(Ok(())) => self.ask(&mut state, op),
+            Some(Ok(())) => self.ask(state, op),
             Some(Err(error)) => Box::pin(ready(Err(error))),
             None => {
                 drop(state);

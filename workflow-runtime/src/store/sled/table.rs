@@ -10,11 +10,12 @@ use std::sync::Arc;
 use bytes::Bytes;
 
 use super::mailbox::Mailbox;
+use super::op::Appending;
 use super::segment::Stored;
 use crate::clock::Timestamp;
 use crate::id_map::{IdMap, IdSet};
 use crate::ids::RunId;
-use crate::store::{Append, Epoch, RunHeader, RunPosition, RunState, StoreError, StoreResult};
+use crate::store::{Epoch, RunHeader, RunPosition, RunState, StoreError, StoreResult};
 
 /// A run whose frames in memory exceed this gets segments before it ends or sleeps. All frames in memory
 /// are in the log too, so the limit on that bounds their sum; this one bounds what one run takes of it.
@@ -211,12 +212,15 @@ impl Live {
             .any(|oldest| oldest < commit)
     }
 
+    /// Says whether it has so many frames in memory that some have to go.
+    pub(super) fn is_long(&self) -> bool {
+        self.tail_bytes > MAX_TAIL_BYTES
+    }
+
     /// Says whether the run should be archived by itself.
     pub(super) fn wants_archiving(&self) -> bool {
         let is_parked = matches!(self.header.state, RunState::Parked(_));
-        self.tail_bytes > MAX_TAIL_BYTES
-            || self.leaves()
-            || (is_parked && !self.changed_in.is_empty())
+        self.is_long() || self.leaves() || (is_parked && !self.changed_in.is_empty())
     }
 }
 
@@ -288,10 +292,14 @@ impl Table {
     ///
     /// What it says to have taken is forgotten if it took that before, so that most appends
     /// say nothing of letters.
-    pub(super) fn accept_append(&mut self, append: &mut Append) -> Option<StoreResult<()>> {
+    pub(super) fn accept_append(
+        &mut self,
+        epoch: Epoch,
+        append: &mut Appending,
+    ) -> Option<StoreResult<()>> {
         let run = append.run;
         let live = self.runs.get_mut(&run)?;
-        if let Err(error) = live.owned(append.epoch) {
+        if let Err(error) = live.owned(epoch) {
             return Some(Err(error));
         }
         if append.first_seq != live.next_seq {

@@ -116,7 +116,7 @@ pub(super) fn take_back_and_claim(
             state.open()?;
             if let Some(epoch) = state.table.claim(run) {
                 let (reply, durable) = oneshot::channel();
-                shared.push(&mut state, Op::Claim(run, reply));
+                shared.push(state, Op::Claim(run, reply), 0);
                 return Ok(Some(Claimed::InMemory(epoch, durable)));
             }
             state.table.departures
