@@ -13,6 +13,7 @@ use std::time::Duration;
 
 use super::database::{Database, MAX_UNSYNCED, Write, corrupt, cost};
 use super::erase::{self, Tombstones};
+use super::forgotten;
 use super::ledger::Batch;
 use super::log::{self, LogFile};
 use super::plan::{Plan, remove};
@@ -109,6 +110,7 @@ impl Archiver {
         for letter in std::mem::take(&mut plan.taken) {
             remove(&mut plan.atomic, &letter, database.pieces(&letter)?);
         }
+        forgotten::remove(database, &batch, &mut plan)?;
         self.make(database, plan)?;
         drop(guard);
         self.show(batch, &[])

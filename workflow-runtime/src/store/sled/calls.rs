@@ -17,7 +17,7 @@ use super::{MAX_APPEND_BYTES, SledStore, check};
 use crate::clock::Timestamp;
 use crate::ids::RunId;
 use crate::store::{
-    Append, BoxFuture, Changes, Claim, Commit, Committed, Creation, Epoch, Mail, NewRun,
+    Append, BoxFuture, Changes, Claim, Commit, Committed, Creation, Epoch, KeptJournal, Mail, NewRun,
     NoteChange, NoteKey, Parking, Released, Reopening, RunHeader, RunQuery, Sleeper, Store,
     StoreError, StoreResult,
 };
@@ -86,6 +86,28 @@ impl Store for SledStore {
         let accept = |table: &mut Table| table.accept_release(run, epoch);
         self.ask_owned(run, Ok(()), accept, |reply| {
             Op::Sleep(run, epoch, wake_at, reply)
+        })
+    }
+
+    fn forget(
+        &self,
+        run: RunId,
+        epoch: Epoch,
+        below: u64,
+    ) -> BoxFuture<'_, StoreResult<()>> {
+        let accept = |table: &mut Table| table.accept_forget(run, epoch);
+        self.ask_owned(run, Ok(()), accept, |reply| Op::Forget(run, below, reply))
+    }
+
+    fn journal(&self, run: RunId) -> BoxFuture<'_, StoreResult<KeptJournal>> {
+        self.offload(move |shared| {
+            shared.read(|database| {
+                let found = view::kept_journal(shared, database, run)?;
+                Ok(found.map_or_else(KeptJournal::default, |(found, frames)| KeptJournal {
+                    frames,
+                    kept_from: found.kept_from,
+                }))
+            })
         })
     }
 

@@ -153,6 +153,25 @@ impl Database {
         Ok(found)
     }
 
+    /// Returns at most `limit` keys of pieces from `first` on and before `end`.
+    pub(super) fn keys_between(
+        &self,
+        first: &[u8],
+        end: &[u8],
+        limit: usize,
+    ) -> StoreResult<Vec<Vec<u8>>> {
+        let mut iter = self.sled.range(first..end).keys();
+        let mut found = Vec::new();
+        while found.len() < limit {
+            let next = self.call(&describe(first), || iter.next().transpose())?;
+            let Some(key) = next else {
+                break;
+            };
+            found.push(key.to_vec());
+        }
+        Ok(found)
+    }
+
     /// Scans the records whose names begin with `prefix` and are before `end`, backwards.
     pub(super) fn scan_back(&self, prefix: &[u8], end: &[u8]) -> Scan<'_> {
         Scan {

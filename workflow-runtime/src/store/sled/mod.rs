@@ -8,7 +8,7 @@
 //!
 //! Data flows through the files in this order: `calls`, `shared` (queue, table) → `committer`, `group`,
 //! `judge` → `block` → `log`, `change`; from there `ledger` (`mailbox`, `overlay`) → `archiver`,
-//! `plan`, `erase` → `segment`, `keys` → `database`. Opening goes `open` → `files` → `recover` →
+//! `plan`, `erase`, `forgotten` → `segment`, `layout`, `keys` → `database`. Opening goes `open` → `files` → `recover` →
 //! `scan`, reading goes `view` → `reads`.
 
 mod archiver;
@@ -22,12 +22,14 @@ mod database;
 mod deletions;
 mod erase;
 mod files;
+mod forgotten;
 mod group;
 mod judge;
 mod keepsake;
 mod keys;
 #[cfg(test)]
 mod lasting;
+mod layout;
 mod ledger;
 mod log;
 mod mailbox;
