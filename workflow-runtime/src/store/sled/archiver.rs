@@ -36,6 +36,8 @@ pub(super) struct Archiver {
     shared: Arc<Shared>,
     /// The log's directory.
     directory: PathBuf,
+    /// How large a file of the log gets.
+    log_file_bytes: u64,
     archive: Archive,
     tombstones: Tombstones,
     /// Runs that were deleted when their segments were not, and up to which commit.
@@ -47,6 +49,7 @@ pub(super) struct Archiver {
 impl Archiver {
     pub(super) fn new(
         shared: Arc<Shared>,
+        log_file_bytes: u64,
         archive: Archive,
         deleted: &IdMap<RunId, Tombstone>,
     ) -> Self {
@@ -59,6 +62,7 @@ impl Archiver {
         Self {
             shared,
             directory,
+            log_file_bytes,
             archive,
             tombstones: Tombstones::new(deleted),
             unfinished: unfinished.collect(),
@@ -83,7 +87,7 @@ impl Archiver {
             match self.shared.next_chore() {
                 Chore::Archive => self.archive()?,
                 Chore::PrepareFile => {
-                    let file = log::prepare(&self.directory)?;
+                    let file = log::prepare(&self.directory, self.log_file_bytes)?;
                     self.shared.lock().spare = Spare::Ready(file);
                 }
                 Chore::Delete => self.delete()?,

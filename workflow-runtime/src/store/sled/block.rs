@@ -432,6 +432,20 @@ mod tests {
         assert_eq!(items[4..], expected);
     }
 
+    #[test]
+    fn what_a_run_forgot_is_read_back_and_its_bytes_are_frozen() {
+        let mut items = Draft::default();
+        items.forgotten(RunId::from_bytes([7; 16]), 258);
+        let (bytes, _) = items.seal(&GENESIS, 1, Facts::default());
+        let mut expected = vec![9];
+        expected.extend_from_slice(&[7; 16]);
+        expected.extend_from_slice(&[2, 1, 0, 0, 0, 0, 0, 0]);
+        assert_eq!(bytes[ITEMS..], expected);
+        let block = Block::read(bytes).expect("sound").expect("there");
+        let expected = Item::Forgotten(RunId::from_bytes([7; 16]), 258);
+        assert_eq!(block.items().expect("sound"), [expected]);
+    }
+
     /// Format 1 for ever: a change here makes existing stores unreadable.
     #[test]
     fn the_bytes_of_a_block_are_frozen() {

@@ -71,7 +71,13 @@ pub(super) struct Committer {
 impl Committer {
     /// Starts the archiver, and prepares to commit.
     pub(super) fn new(shared: Arc<Shared>, beginning: Beginning) -> StoreResult<Self> {
-        let archiver = Archiver::new(Arc::clone(&shared), beginning.archive, &beginning.deleted);
+        let Beginning { log, archive, .. } = &beginning;
+        let archiver = Archiver::new(
+            Arc::clone(&shared),
+            log.file_size(),
+            *archive,
+            &beginning.deleted,
+        );
         let archiver = std::thread::Builder::new()
             .name("workflow-archiver".to_owned())
             .spawn(move || archiver.run())

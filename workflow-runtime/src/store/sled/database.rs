@@ -41,6 +41,8 @@ pub(super) type Write = (Vec<u8>, Option<Vec<u8>>);
 pub(super) struct Settings {
     pub(super) cache_bytes: u64,
     pub(super) skip_fdatasync: bool,
+    /// How large a file of the log gets.
+    pub(super) log_file_bytes: u64,
 }
 
 /// An open sled tree.

@@ -82,6 +82,8 @@ pub(super) struct Ledger {
     committed_at: Instant,
     files: VecDeque<FileInfo>,
     bytes: u64,
+    /// With more bytes than this in the log, what is live in its oldest file moves to segments.
+    max_bytes: u64,
     due: VecDeque<RunId>,
     /// About how many bytes of frames are in line.
     due_bytes: usize,
@@ -150,12 +152,18 @@ impl Ledger {
             committed_at: now,
             files: VecDeque::new(),
             bytes: 0,
+            max_bytes: MAX_LOG_BYTES,
             due: VecDeque::new(),
             due_bytes: 0,
             due_since: now,
             sweeping_to: 0,
             notes: Overlay::new(),
         }
+    }
+
+    /// Sets how long the log gets before its oldest file is emptied.
+    pub(super) fn limit_log(&mut self, bytes: u64) {
+        self.max_bytes = bytes;
     }
 
     /// Returns the newest commit that is in the table.
@@ -252,7 +260,7 @@ impl Ledger {
     pub(super) fn is_behind(&self) -> bool {
         self.due.len() > MAX_DUE
             || self.notes.waiting() > MAX_NOTES
-            || (self.bytes > 2 * MAX_LOG_BYTES && self.has_work())
+            || (self.bytes > 2 * self.max_bytes && self.has_work())
     }
 
     /// Says whether most of the log was forgotten, so that little would have to move for all of it to go.
@@ -423,7 +431,7 @@ impl Ledger {
         let mut left = SWEPT_PER_COMMIT.min(MAX_DUE.saturating_sub(self.due.len()));
         let mut unswept = self.bytes;
         for index in 0..self.files.len() - 1 {
-            if unswept <= MAX_LOG_BYTES && !self.files[index].is_hardly_needed() {
+            if unswept <= self.max_bytes && !self.files[index].is_hardly_needed() {
                 return;
             }
             unswept -= self.files[index].bytes;

@@ -296,6 +296,45 @@ mod tests {
         assert_eq!(back, frames);
     }
 
+    fn stored(kept_from: u64) -> Stored {
+        use crate::digest::Digest;
+        use crate::store::RunState;
+        Stored {
+            header: RunHeader {
+                run: RunId::from_bytes([1; 16]),
+                namespace: "n".into(),
+                workflow: "w".into(),
+                version: 1,
+                key: None,
+                input_digest: Digest::from_bytes([3; 16]),
+                created_at: Timestamp::from_micros(7),
+                origin: None,
+                state: RunState::Active,
+            },
+            as_of: 5,
+            frames: 300,
+            kept_from,
+            taken: 1,
+            next_letter: 2,
+        }
+    }
+
+    /// A run that forgot nothing is stored as before there was forgetting.
+    #[test]
+    fn a_header_says_what_was_forgotten_only_if_something_was() {
+        let (without, with) = (stored(0).encode(), stored(258).encode());
+        let numbers = |bytes: &[u8]| -> Vec<u64> {
+            let chunks = bytes.as_chunks::<8>().0.iter();
+            chunks.map(|chunk| u64::from_le_bytes(*chunk)).collect()
+        };
+        assert_eq!(numbers(&without)[..4], [5, 300, 1, 2]);
+        assert_eq!(numbers(&with)[..5], [5, 300 | 1 << 63, 1, 2, 258]);
+        assert_eq!(without[32..], with[40..], "the header follows");
+        assert_eq!(Stored::decode(&without), Ok(stored(0)));
+        assert_eq!(Stored::decode(&with), Ok(stored(258)));
+        assert!(Stored::decode(&stored(301).encode()).is_err());
+    }
+
     #[test]
     fn a_length_that_claims_too_much_is_refused() {
         let record = Bytes::from_static(&[255, 255, 255, 255, 1]);
