@@ -8,8 +8,8 @@ use workflow_runtime::journal::{Event, Record};
 use workflow_runtime::store::memory::{Fault, FaultPlan, MemoryStore, Surviving};
 use workflow_runtime::store::{EndKind, RunState, StateKind, Store, StoreError};
 use workflow_runtime::{
-    Engine, EngineBuilder, EngineError, ForkPoint, Result, RunError, RunId, checkpoint, start_child, step,
-    wait_for, workflow,
+    Engine, EngineBuilder, EngineError, ForkPoint, Result, RunError, RunId, checkpoint,
+    start_child, step, wait_for, workflow,
 };
 use workflow_tests::{Ledger, survive};
 
@@ -232,7 +232,10 @@ async fn terminating_a_run_that_forgot_cancels_children_of_forgotten_passes() {
     assert!(!journal.records().iter().any(started), "also the child");
     engine.terminate(run).await.expect("ends");
     let children = engine.runs().workflow("child").await.expect("lists").runs;
-    let child = engine.run::<child>(children[0].run).await.expect("is there");
+    let child = engine
+        .run::<child>(children[0].run)
+        .await
+        .expect("is there");
     let error = child.result().await.expect_err("cancelled");
     assert!(matches!(error, RunError::Cancelled { .. }), "{error}");
 }
@@ -281,7 +284,10 @@ async fn a_gap_without_a_checkpoint_behind_it_is_reported() {
     let store = store.reopen(Surviving::All);
     let second = engine(&ledger).open_with(store).await.expect("opens");
     let error = second.journal(run).await.expect_err("is damaged");
-    assert!(error.to_string().contains("record 21 is no checkpoint"), "{error}");
+    assert!(
+        error.to_string().contains("record 21 is no checkpoint"),
+        "{error}"
+    );
     let verified = second.verify().await.expect("verifies");
     assert_eq!(verified.damaged.len(), 1);
 }

@@ -65,7 +65,10 @@ async fn a_killed_process_loses_nothing_that_was_acknowledged() {
 #[tokio::test]
 async fn a_killed_process_that_forgets_keeps_what_it_did_not_forget() {
     let said = kill_again_and_again("forget 1 1000000 300", KILLS / 2).await;
-    let frames: u64 = child::acknowledged(&said).iter().map(|run| run.frames).sum();
+    let frames: u64 = child::acknowledged(&said)
+        .iter()
+        .map(|run| run.frames)
+        .sum();
     assert!(frames > 200, "the child got to do something: {frames}");
 }
 

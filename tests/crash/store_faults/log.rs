@@ -271,8 +271,8 @@ const GROW: &str = "grow 1 2000 30000 sync";
 /// or stories.
 const TELL: &str = "tell 1 2000 30000";
 
-/// or runs that forget.
-const FORGET: &str = "forget 1 24 300";
+/// or runs that forget, in a process that closes the store and goes on with it.
+const FORGET: &str = "forget 2 16 300";
 
 /// Lets a child die at a certain moment, and looks at what it leaves.
 async fn die(task: &str, variable: &str, file: &str, at: u32) {

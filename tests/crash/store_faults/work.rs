@@ -7,8 +7,8 @@ use bytes::Bytes;
 use workflow_runtime::clock::Timestamp;
 use workflow_runtime::store::sled::SledStore;
 use workflow_runtime::store::{
-    Append, Durability, EndKind, Epoch, KeptJournal, NewRun, RunEnd, RunHeader, RunState, Store, StoreError,
-    StoreResult,
+    Append, Durability, EndKind, Epoch, KeptJournal, NewRun, RunEnd, RunHeader, RunState, Store,
+    StoreError, StoreResult,
 };
 use workflow_runtime::{Digest, RunId};
 

@@ -4,7 +4,9 @@ use std::path::Path;
 use std::time::Duration;
 
 use workflow_runtime::store::Durability;
-use workflow_runtime::{Engine, EngineBuilder, Result, checkpoint, sleep, step, wait_for, workflow};
+use workflow_runtime::{
+    Engine, EngineBuilder, Result, checkpoint, sleep, step, wait_for, workflow,
+};
 use workflow_tests::Ledger;
 
 use super::{BOTH, Disk, Stop, until};

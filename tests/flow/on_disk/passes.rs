@@ -108,7 +108,10 @@ async fn many_passes_with_large_payloads_are_resumed_wherever_their_journal_is()
             })
             .collect();
         assert_eq!(passes.last(), Some(&(PAGES - 1)));
-        assert!(passes.len() < 150, "those long over are forgotten: {passes:?}");
+        assert!(
+            passes.len() < 150,
+            "those long over are forgotten: {passes:?}"
+        );
         disk.is_sound(engine).await;
     }
 }

@@ -13,9 +13,7 @@ use bytes::Bytes;
 use super::task::take_up;
 use super::{Engine, EngineError, Shared, handle};
 use crate::ids::{RunId, StepId};
-use crate::journal::{
-    Chain, Draft, Event, Reader, Record, RunForked, RunReopened, UndoCarried,
-};
+use crate::journal::{Chain, Draft, Event, Reader, Record, RunForked, RunReopened, UndoCarried};
 use crate::store::{
     BoxFuture, Creation, Durability, KeptJournal, NewRun, Origin, RunHeader, RunState,
 };

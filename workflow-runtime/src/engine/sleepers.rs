@@ -258,7 +258,10 @@ mod tests {
         assert_eq!(due[0], (at(10), run(200)));
         let expected: Vec<_> = (0..50).rev().map(|n| (at(5_000 - n), run(n))).collect();
         assert_eq!(due[1..], expected);
-        assert_eq!((sleepers.count(), sleepers.take_due(at(9_999)).0.len()), (0, 0));
+        assert_eq!(
+            (sleepers.count(), sleepers.take_due(at(9_999)).0.len()),
+            (0, 0)
+        );
     }
 
     #[test]

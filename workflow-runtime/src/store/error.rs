@@ -96,7 +96,9 @@ pub enum StoreError {
         run: RunId,
     },
     /// Records were asked for that the run forgot.
-    #[error("{run} forgot its records from 2 up to {kept_from}, which a checkpoint made superfluous: read what is left of them with `journal`")]
+    #[error(
+        "{run} forgot its records from 2 up to {kept_from}, which a checkpoint made superfluous: read what is left of them with `journal`"
+    )]
     Forgotten {
         /// The run.
         run: RunId,

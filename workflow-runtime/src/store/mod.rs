@@ -58,8 +58,8 @@ pub use runs::{
     RunPosition, RunQuery, RunState, StateKind,
 };
 pub use writes::{
-    Append, Changes, Claim, Commit, Committed, Creation, KeptJournal, Letter, Mail, NewRun, Refusal, Released,
-    Reopening, Sleeper,
+    Append, Changes, Claim, Commit, Committed, Creation, KeptJournal, Letter, Mail, NewRun,
+    Refusal, Released, Reopening, Sleeper,
 };
 
 /// A boxed, sendable future.

@@ -109,7 +109,11 @@ impl Driver {
     fn forget_passes(&mut self, checkpoint: u64) {
         let began = self.pass.1;
         let is_due = checkpoint / FORGOTTEN_EVERY > began / FORGOTTEN_EVERY;
-        if !is_due || began == 0 || self.core.owed_steps() > 0 || self.core.services.config.keep_passes {
+        if !is_due
+            || began == 0
+            || self.core.owed_steps() > 0
+            || self.core.services.config.keep_passes
+        {
             return;
         }
         // The record before it is needed for its link in the chain. If this is refused, the run's next write is too.

@@ -12,9 +12,9 @@ use super::faults::Surviving;
 use crate::clock::Timestamp;
 use crate::ids::RunId;
 use crate::store::{
-    Append, Changes, Claim, Commit, Creation, Durability, EndKind, Epoch, Guard, KeptJournal, Mail, NewRun,
-    Newest, NoteChange, NoteKey, Parking, Refusal, Reopening, RunHeader, RunOrder, RunPosition,
-    RunQuery, RunState, Sleeper, StoreError, StoreResult,
+    Append, Changes, Claim, Commit, Creation, Durability, EndKind, Epoch, Guard, KeptJournal, Mail,
+    NewRun, Newest, NoteChange, NoteKey, Parking, Refusal, Reopening, RunHeader, RunOrder,
+    RunPosition, RunQuery, RunState, Sleeper, StoreError, StoreResult,
 };
 
 /// Records below this number are never forgotten.

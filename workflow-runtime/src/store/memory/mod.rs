@@ -36,8 +36,8 @@ use self::disk::{Log, Table, Write};
 pub use self::faults::{Fault, FaultPlan, Surviving};
 use self::process::{Held, Inner, Process};
 use super::{
-    Append, BoxFuture, Changes, Claim, Commit, Committed, Creation, Epoch, KeptJournal, Mail, NewRun,
-    NoteChange, NoteKey, Parking, Released, Reopening, RunHeader, RunQuery, Sleeper, Store,
+    Append, BoxFuture, Changes, Claim, Commit, Committed, Creation, Epoch, KeptJournal, Mail,
+    NewRun, NoteChange, NoteKey, Parking, Released, Reopening, RunHeader, RunQuery, Sleeper, Store,
     StoreResult,
 };
 use crate::clock::Timestamp;

@@ -17,8 +17,8 @@ use super::{MAX_APPEND_BYTES, SledStore, check};
 use crate::clock::Timestamp;
 use crate::ids::RunId;
 use crate::store::{
-    Append, BoxFuture, Changes, Claim, Commit, Committed, Creation, Epoch, KeptJournal, Mail, NewRun,
-    NoteChange, NoteKey, Parking, Released, Reopening, RunHeader, RunQuery, Sleeper, Store,
+    Append, BoxFuture, Changes, Claim, Commit, Committed, Creation, Epoch, KeptJournal, Mail,
+    NewRun, NoteChange, NoteKey, Parking, Released, Reopening, RunHeader, RunQuery, Sleeper, Store,
     StoreError, StoreResult,
 };
 
@@ -89,12 +89,7 @@ impl Store for SledStore {
         })
     }
 
-    fn forget(
-        &self,
-        run: RunId,
-        epoch: Epoch,
-        below: u64,
-    ) -> BoxFuture<'_, StoreResult<()>> {
+    fn forget(&self, run: RunId, epoch: Epoch, below: u64) -> BoxFuture<'_, StoreResult<()>> {
         let accept = |table: &mut Table| table.accept_forget(run, epoch);
         self.ask_owned(run, Ok(()), accept, |reply| Op::Forget(run, below, reply))
     }
@@ -103,10 +98,12 @@ impl Store for SledStore {
         self.offload(move |shared| {
             shared.read(|database| {
                 let found = view::kept_journal(shared, database, run)?;
-                Ok(found.map_or_else(KeptJournal::default, |(found, frames)| KeptJournal {
-                    frames,
-                    kept_from: found.kept_from,
-                }))
+                Ok(
+                    found.map_or_else(KeptJournal::default, |(found, frames)| KeptJournal {
+                        frames,
+                        kept_from: found.kept_from,
+                    }),
+                )
             })
         })
     }

@@ -214,10 +214,10 @@ impl Ledger {
         }
     }
 
-    /// Has a run forget records, as a commit of the newest file says.
-    pub(super) fn forget(&mut self, live: &mut Live, below: u64, commit: u64) {
+    /// Has a run forget records, as a commit of the newest file says. Says whether there was anything to forget.
+    pub(super) fn forget(&mut self, live: &mut Live, below: u64, commit: u64) -> bool {
         let Some((frames, older)) = live.forget(below, commit) else {
-            return;
+            return false;
         };
         for unneeded in frames {
             let file = self.release(unneeded);
@@ -228,6 +228,7 @@ impl Ledger {
         }
         // The block that says so: what it is about may be gone when the log is read again.
         self.count(live.header.run, 1);
+        true
     }
 
     fn newest(&mut self) -> &mut FileInfo {
@@ -478,8 +479,6 @@ impl Moving {
 
     /// Says whether nothing was committed to the run since.
     fn is_all_of(&self, live: &Live) -> bool {
-        live.tail.is_empty()
-            && self.changes == live.changed_in.len()
-            && live.forgot_in().is_none()
+        live.tail.is_empty() && self.changes == live.changed_in.len() && live.forgot_in().is_none()
     }
 }

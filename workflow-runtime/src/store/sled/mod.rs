@@ -23,6 +23,8 @@ mod deletions;
 mod erase;
 mod files;
 mod forgotten;
+#[cfg(test)]
+mod gaps;
 mod group;
 mod judge;
 mod keepsake;

@@ -12,9 +12,9 @@ use crate::digest::Digest;
 use crate::ids::RunId;
 use crate::store::memory::{MemoryStore, Surviving};
 use crate::store::{
-    Append, Changes, Commit, Durability, EndKind, Epoch, Guard, KeptJournal, Letter, NewRun, Newest, NoteChange,
-    NoteKey, Origin, ParkReason, Parking, Reopening, RunEnd, RunHeader, RunOrder, RunQuery,
-    RunState, Sleeper, Store, StoreResult,
+    Append, Changes, Commit, Durability, EndKind, Epoch, Guard, KeptJournal, Letter, NewRun,
+    Newest, NoteChange, NoteKey, Origin, ParkReason, Parking, Reopening, RunEnd, RunHeader,
+    RunOrder, RunQuery, RunState, Sleeper, Store, StoreResult,
 };
 
 /// How many runs there are: few, so that ids are used again.

@@ -303,11 +303,11 @@ impl Recovery<'_> {
                 self.ledger.count(run, 1);
             }
             Item::Forgotten(_, below) => {
-                if self.supposed.get(&run).is_some_and(|(at, _)| *at <= below) {
+                let live = self.table.runs.get_mut(&run).expect("in memory");
+                let forgot = self.ledger.forget(live, below, commit);
+                if forgot && self.supposed.get(&run).is_some_and(|(at, _)| *at <= below) {
                     self.supposed.remove(&run);
                 }
-                let live = self.table.runs.get_mut(&run).expect("in memory");
-                self.ledger.forget(live, below, commit);
             }
             Item::Revived(_, seq, frame) => {
                 self.table.set_state(run, RunState::Active);

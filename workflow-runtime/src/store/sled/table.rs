@@ -341,9 +341,7 @@ impl Live {
             None => MAX_TAIL_BYTES,
             Some(_) => MAX_FORGETFUL_TAIL_BYTES,
         };
-        self.tail_bytes > limit
-            || self.leaves()
-            || (is_parked && !self.changed_in.is_empty())
+        self.tail_bytes > limit || self.leaves() || (is_parked && !self.changed_in.is_empty())
     }
 }
 
