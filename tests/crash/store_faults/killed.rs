@@ -69,7 +69,7 @@ async fn a_killed_process_that_forgets_keeps_what_it_did_not_forget() {
         .iter()
         .map(|run| run.frames)
         .sum();
-    assert!(frames > 200, "the child got to do something: {frames}");
+    assert!(frames > 40, "the child got to do something: {frames}");
 }
 
 #[tokio::test]

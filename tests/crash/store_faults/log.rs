@@ -334,11 +334,11 @@ async fn a_process_that_forgets_can_be_killed_at_any_write() {
         ("KILL_BEFORE_WRITE", ".log"),
         ("KILL_BEFORE_UNLINK", ".log"),
     ];
-    for (variable, file) in moments {
+    for ((variable, file), at_least) in moments.into_iter().zip([5, 20, 1]) {
         let mut deaths = 0;
         while dies(FORGET, variable, file, deaths).await.is_some() {
             deaths += 1;
         }
-        assert!(deaths > 4, "{variable} of {file}: {deaths} times");
+        assert!(deaths >= at_least, "{variable} of {file}: {deaths} times");
     }
 }
