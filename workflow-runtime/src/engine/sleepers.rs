@@ -39,7 +39,7 @@ pub(super) struct Sleepers {
 
 #[derive(Default)]
 struct Index {
-    /// Times in line, the soonest first. A heap, which takes half of what a tree does; one that `at` does not know is of a run
+    /// Times in line, the soonest first. A heap, which takes less than a tree does; one that `at` does not know is of a run
     /// that woke up otherwise, and means nothing.
     due: BinaryHeap<Reverse<(Timestamp, RunId)>>,
     /// When each of them is due: a run that a letter woke leaves no time behind.
