@@ -374,6 +374,13 @@ async fn a_power_cut_leaves_every_story_where_its_note_says() {
     expect_kept("tell 2 150 30000").await;
 }
 
+/// Files of the log go because what they held was forgotten.
+#[tokio::test]
+async fn a_power_cut_while_runs_forget_loses_nothing_that_they_kept() {
+    expect_kept("forget 3 100 300").await;
+    expect_kept("forget 2 60 5000").await;
+}
+
 #[tokio::test]
 async fn a_power_cut_while_a_store_is_made_leaves_a_directory_that_opens() {
     let directory = tempfile::tempdir().expect("a temporary directory");

@@ -98,6 +98,7 @@ impl Default for EngineBuilder {
                 durability: Durability::Synced,
                 cancel_grace: Duration::from_secs(10),
                 evict_after: Some(EVICT_AFTER),
+                keep_passes: false,
                 key_ttl: DEFAULT_KEY_TTL,
                 on_failure: OnFailure::Keep,
                 #[cfg(feature = "testing")]
@@ -197,6 +198,17 @@ impl EngineBuilder {
     #[must_use]
     pub fn evict_after(mut self, moment: impl Into<Option<Duration>>) -> Self {
         self.config.evict_after = moment.into();
+        self
+    }
+
+    /// Keeps the records of all passes of a run that begins anew with [`checkpoint`](crate::checkpoint). Otherwise those
+    /// that are long over are forgotten, and such a run takes no more space the longer it goes on; its timeline
+    /// then begins with a gap, and it cannot be forked there.
+    ///
+    /// It holds for what runs do from now on: what was forgotten does not come back.
+    #[must_use]
+    pub fn keep_passes(mut self) -> Self {
+        self.config.keep_passes = true;
         self
     }
 

@@ -241,6 +241,8 @@ pub(crate) struct Config {
     pub(crate) cancel_grace: Duration,
     /// How long a run only waits before it leaves memory; `None`: it never does.
     pub(crate) evict_after: Option<Duration>,
+    /// Whether records of passes that are over are kept for ever.
+    pub(crate) keep_passes: bool,
     /// How long a key names its run after the run has ended.
     pub(crate) key_ttl: Duration,
     /// Whether the key of a run that did not complete is kept.

@@ -382,7 +382,7 @@ async fn claim(
 }
 
 /// Claims a run with its journal from its newest checkpoint on, as far as that was noted.
-async fn claim_from_checkpoint(
+pub(super) async fn claim_from_checkpoint(
     shared: &Shared,
     run: RunId,
 ) -> Result<(Option<Claim>, u64), StoreError> {

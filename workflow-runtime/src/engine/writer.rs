@@ -33,6 +33,13 @@ pub(crate) struct Writer {
     pub(crate) room: Room,
 }
 
+impl Writer {
+    /// Tells the store that records from 2 up to a number are not needed any more.
+    pub(crate) fn forget(&self, below: u64) -> BoxFuture<'_, StoreResult<()>> {
+        self.store.forget(self.run, self.epoch, below)
+    }
+}
+
 /// What is delivered once it is durable.
 pub(crate) enum Due {
     /// A call's own outcome.

@@ -54,6 +54,7 @@ impl Written {
             }
             Write::Delete(_) => "the deletion of runs",
             Write::Sleep(..) | Write::Wake(_) => "a run that sleeps or wakes",
+            Write::Forget(..) => "records that a run does not need any more",
             Write::Close => "the mark of a clean stop",
         };
         Self { what, frames }

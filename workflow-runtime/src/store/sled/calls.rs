@@ -19,8 +19,8 @@ use crate::clock::Timestamp;
 use crate::ids::RunId;
 use crate::store::{
     AckSender, AckSlot, Append, BoxFuture, Changes, Claim, Commit, Committed, Creation, Epoch,
-    Mail, NewRun, NoteChange, NoteKey, Parking, Released, Reopening, RunHeader, RunQuery, Sleeper,
-    Store, StoreError, StoreResult,
+    KeptJournal, Mail, NewRun, NoteChange, NoteKey, Parking, Released, Reopening, RunHeader,
+    RunQuery, Sleeper, Store, StoreError, StoreResult,
 };
 
 /// Refuses what is too large for one write; the store itself goes on.
@@ -112,6 +112,25 @@ impl Store for SledStore {
         let accept = |table: &mut Table| table.accept_release(run, epoch);
         self.ask_owned(run, Ok(()), accept, |reply| {
             Op::Sleep(run, epoch, wake_at, reply)
+        })
+    }
+
+    fn forget(&self, run: RunId, epoch: Epoch, below: u64) -> BoxFuture<'_, StoreResult<()>> {
+        let accept = |table: &mut Table| table.accept_forget(run, epoch);
+        self.ask_owned(run, Ok(()), accept, |reply| Op::Forget(run, below, reply))
+    }
+
+    fn journal(&self, run: RunId) -> BoxFuture<'_, StoreResult<KeptJournal>> {
+        self.offload(move |shared| {
+            shared.read(|database| {
+                let found = view::kept_journal(shared, database, run)?;
+                Ok(
+                    found.map_or_else(KeptJournal::default, |(found, frames)| KeptJournal {
+                        frames,
+                        kept_from: found.kept_from,
+                    }),
+                )
+            })
         })
     }
 

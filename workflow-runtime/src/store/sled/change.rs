@@ -23,6 +23,7 @@ pub(super) enum Change {
     Slept(RunId, Option<Timestamp>),
     Woken(RunId),
     Revived(Box<Reopening>, Epoch),
+    Forgot(RunId, u64),
 }
 
 // Every step is one: what is rare and large is boxed.
@@ -58,6 +59,11 @@ impl Change {
                 // No block tells of it: it is durable once it is archived.
                 if let Some(live) = table.set_state(run, RunState::Asleep { wake_at }) {
                     ledger.look_at(live, 0);
+                }
+            }
+            Self::Forgot(run, below) => {
+                if let Some(live) = table.runs.get_mut(&run) {
+                    ledger.forget(live, below, commit);
                 }
             }
             Self::Woken(run) => changed(table, ledger, run, RunState::Active, commit),

@@ -97,6 +97,12 @@ impl Group {
                 let revived = self.revive(shared, reopening);
                 self.answer(reply, revived.map(Box::new), Answer::Revived)
             }
+            Op::Forget(run, below, reply) => {
+                self.draft.forgotten(run, below);
+                self.changes.push(Change::Forgot(run, below));
+                self.answers.push(Answer::Done(reply));
+                Ok(())
+            }
             Op::Barrier(reply) => {
                 self.answers.push(Answer::Done(reply));
                 Ok(())

@@ -8,7 +8,7 @@
 //!
 //! Data flows through the files in this order: `calls`, `shared` (`queue`, `table`) → `committer`, `group`,
 //! `judge` → `block` → `log`, `change`; from there `ledger` (`mailbox`, `overlay`) → `archiver`,
-//! `plan`, `erase` → `segment`, `keys` → `database`. Opening goes `open` → `files` → `recover` →
+//! `plan`, `erase`, `forgotten` → `segment`, `layout`, `keys` → `database`. Opening goes `open` → `files` → `recover` →
 //! `scan`, reading goes `view` → `reads`.
 
 mod archiver;
@@ -22,13 +22,17 @@ mod database;
 mod deletions;
 mod erase;
 mod files;
+mod forgotten;
 mod frames;
+#[cfg(test)]
+mod gaps;
 mod group;
 mod judge;
 mod keepsake;
 mod keys;
 #[cfg(test)]
 mod lasting;
+mod layout;
 mod ledger;
 mod log;
 mod mailbox;
@@ -86,6 +90,7 @@ const _: () = assert!(2 * MAX_APPEND_BYTES < keys::MAX_RECORD);
 pub struct SledOptions {
     cache_bytes: u64,
     skip_fdatasync: bool,
+    log_file_bytes: u64,
 }
 
 impl Default for SledOptions {
@@ -93,6 +98,7 @@ impl Default for SledOptions {
         Self {
             cache_bytes: DEFAULT_CACHE_BYTES,
             skip_fdatasync: false,
+            log_file_bytes: log::FILE_SIZE,
         }
     }
 }
@@ -111,6 +117,17 @@ impl SledOptions {
     #[must_use]
     pub fn unsafe_skip_fdatasync_for_tests(mut self) -> Self {
         self.skip_fdatasync = true;
+        self
+    }
+}
+
+impl SledOptions {
+    /// Sets how large a file of the log gets, so that a short test has many of them. The log as a whole is
+    /// limited to four such files.
+    #[doc(hidden)]
+    #[must_use]
+    pub fn log_file_bytes_for_tests(mut self, bytes: u64) -> Self {
+        self.log_file_bytes = bytes;
         self
     }
 }
@@ -139,6 +156,7 @@ impl SledStore {
         let settings = Settings {
             cache_bytes: options.cache_bytes,
             skip_fdatasync: options.skip_fdatasync,
+            log_file_bytes: options.log_file_bytes,
         };
         let (shared, committer) = open::open(path.as_ref(), &settings)?;
         Ok(Self {

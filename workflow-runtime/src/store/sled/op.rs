@@ -26,6 +26,8 @@ pub(super) enum Op {
     /// A run in memory was given to a new owner.
     Claim(RunId, Reply<()>),
     Revive(Box<Reopening>, Reply<Epoch>),
+    /// Records of a run from 2 up to this number are not needed any more.
+    Forget(RunId, u64, Reply<()>),
     /// Nothing: the answer comes once everything queued before is durable.
     Barrier(Reply<()>),
 }
@@ -97,7 +99,11 @@ impl Op {
                 parking.report.len() + parking.detail.as_ref().map_or(0, bytes::Bytes::len)
             }
             Self::Revive(reopening, _) => reopening.frame.len(),
-            Self::Park(_, None, _) | Self::Sleep(..) | Self::Claim(..) | Self::Barrier(_) => 0,
+            Self::Park(_, None, _)
+            | Self::Sleep(..)
+            | Self::Claim(..)
+            | Self::Forget(..)
+            | Self::Barrier(_) => 0,
         }
     }
 
@@ -106,7 +112,9 @@ impl Op {
             Self::Create(run, _) => run.durability,
             Self::Append(append, _) => append.durability,
             Self::Commit(..) | Self::Park(..) | Self::Revive(..) => Durability::Synced,
-            Self::Sleep(..) | Self::Claim(..) | Self::Barrier(_) => Durability::Buffered,
+            Self::Sleep(..) | Self::Claim(..) | Self::Forget(..) | Self::Barrier(_) => {
+                Durability::Buffered
+            }
         }
     }
 
@@ -122,9 +130,10 @@ impl Op {
                 ack.send(Err(error));
                 return;
             }
-            Self::Park(_, _, reply) | Self::Claim(_, reply) | Self::Barrier(reply) => {
-                reply.send(Err(error)).is_err()
-            }
+            Self::Park(_, _, reply)
+            | Self::Claim(_, reply)
+            | Self::Forget(_, _, reply)
+            | Self::Barrier(reply) => reply.send(Err(error)).is_err(),
         };
     }
 }

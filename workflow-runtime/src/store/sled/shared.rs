@@ -48,6 +48,8 @@ pub(super) struct State {
     sleeping: bool,
     archiver: Resting,
     archiver_stops: bool,
+    /// Whether it first archives what is in line.
+    archiver_finishes: bool,
     pub(super) deletions: VecDeque<Deletion>,
 }
 
@@ -132,6 +134,7 @@ impl Shared {
                 sleeping: false,
                 archiver: Resting::No,
                 archiver_stops: false,
+                archiver_finishes: false,
                 deletions: VecDeque::new(),
             }),
             wake: Condvar::new(),
@@ -224,8 +227,14 @@ impl Shared {
     pub(super) fn next_chore(&self) -> Chore {
         let mut state = self.lock();
         loop {
-            if state.archiver_stops || matches!(state.phase, Phase::Failed(_)) {
+            if matches!(state.phase, Phase::Failed(_)) {
                 return Chore::Stop;
+            }
+            if state.archiver_stops {
+                return match state.archiver_finishes && state.ledger.has_work() {
+                    true => Chore::Archive,
+                    false => Chore::Stop,
+                };
             }
             // Commits must not wait for deletions.
             if !state.deletions.is_empty() && !state.ledger.is_behind() {
@@ -254,6 +263,14 @@ impl Shared {
 
     pub(super) fn wake_archiver(&self) {
         self.wake_archiver.notify_one();
+    }
+
+    /// Has the archiver archive all that is needed before the log's newest file, before it stops.
+    pub(super) fn have_archiver_finish(&self) {
+        let mut state = self.lock();
+        let state = &mut *state;
+        state.ledger.sweep_all(&mut state.table);
+        state.archiver_finishes = true;
     }
 
     /// Tells the archiver to stop after what it is doing. What is still to be deleted stays.

@@ -177,6 +177,7 @@ impl Closed {
         let settings = Settings {
             cache_bytes: 1 << 20,
             skip_fdatasync: false,
+            log_file_bytes: super::log::FILE_SIZE,
         };
         let database = Database::open(&self.path, &settings).expect("sled opens");
         let writes = change(&database);
