@@ -62,11 +62,15 @@ impl Export {
     async fn read(self) -> Result<JournalFile, EngineError> {
         let (shared, run) = (&self.shared, self.run);
         handle::header(shared, run).await?;
-        let frames = shared.store.frames(run, 0, usize::MAX).await?;
-        let (mut records, mut cut) = (Vec::with_capacity(frames.len()), None);
-        for record in Reader::new(run, shared.services.audit_key.clone(), &frames) {
+        let kept = shared.store.journal(run).await?;
+        let (mut records, mut cut) = (Vec::with_capacity(kept.frames.len()), None);
+        for record in Reader::of(run, shared.services.audit_key.clone(), &kept) {
             match record {
-                Ok(record) => records.push(record),
+                // A file has no gap: behind passes that were forgotten, records are numbered anew, as a fork's are.
+                Ok(mut record) => {
+                    record.seq = records.len() as u64;
+                    records.push(record);
+                }
                 Err(error) if self.intact_part && !records.is_empty() => {
                     cut = Some(error.to_string());
                     break;
@@ -77,7 +81,7 @@ impl Export {
         let last = records
             .len()
             .checked_sub(1)
-            .and_then(|last| frames.get(last));
+            .and_then(|last| kept.frames.get(last));
         let link = last.and_then(|frame| frame.split_last_chunk::<32>());
         let source = link.map_or([0; 32], |(_, link)| *link);
         let refused = |problem| EngineError::Export { run, problem };

@@ -1,6 +1,6 @@
 //! One case: a run that is lived through crashes, each life of the engine on what the one before left on the disk.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::fmt::Debug;
 
 use bytes::Bytes;
@@ -67,9 +67,12 @@ impl<W: Workflow> Undisturbed<W> {
     }
 }
 
+/// The frames of a run, by the number of their record.
+type Frames = BTreeMap<u64, Bytes>;
+
 /// What was there when the process died.
 struct Survived {
-    frames: HashMap<RunId, Vec<Bytes>>,
+    frames: HashMap<RunId, Frames>,
     /// How many calls the ledger had seen.
     calls: usize,
 }
@@ -188,11 +191,17 @@ impl Survived {
         let now = all_frames(store).await;
         let mut violations = Vec::new();
         for (run, before) in &self.frames {
-            let after = now.get(run).map_or(&[][..], Vec::as_slice);
-            let same = before.iter().zip(after).take_while(|(a, b)| a == b).count();
-            if same < before.len() {
+            let nothing = Frames::new();
+            let after = now.get(run).unwrap_or(&nothing);
+            // What a run forgets when it begins anew lies between its first two records and the next one.
+            let kept_from = after.keys().copied().find(|seq| *seq >= 2);
+            let is_forgotten = |seq: u64| seq >= 2 && kept_from.is_some_and(|kept| seq < kept);
+            let lost = before
+                .iter()
+                .find(|(seq, frame)| after.get(seq) != Some(frame) && !is_forgotten(**seq));
+            if let Some((seq, _)) = lost {
                 let problem = format!(
-                    "record {same} was on the disk at the crash, and is gone or another one now"
+                    "record {seq} was on the disk at the crash, and is gone or another one now"
                 );
                 violations.push(Violation::new(*run, Invariant::AppendOnly, problem));
             }
@@ -210,8 +219,9 @@ impl Survived {
             };
             let journal = journals.iter().find(|it| it.header().run == step.run_id);
             let records = journal.map_or(&[][..], Journal::records);
-            let known = records.iter().take(before.len()).find(|record| {
-                matches!(&record.event, Event::StepCompleted(done) if done.step == step.step_id)
+            let known = records.iter().find(|record| {
+                before.contains_key(&record.seq)
+                    && matches!(&record.event, Event::StepCompleted(done) if done.step == step.step_id)
             });
             let stale = records.iter().any(|record| match &record.event {
                 Event::StaleOutcomeDiscarded(stale) => stale.step == step.step_id,
@@ -231,15 +241,16 @@ impl Survived {
 }
 
 /// Reads the frames of all runs of a store.
-async fn all_frames(store: &MemoryStore) -> HashMap<RunId, Vec<Bytes>> {
+async fn all_frames(store: &MemoryStore) -> HashMap<RunId, Frames> {
     let query = RunQuery {
         limit: usize::MAX,
         ..RunQuery::default()
     };
     let mut all = HashMap::new();
     for header in store.list(query).await.expect("reads") {
-        let frames = store.frames(header.run, 0, usize::MAX).await;
-        all.insert(header.run, frames.expect("reads"));
+        let kept = store.journal(header.run).await.expect("reads");
+        let behind = kept.kept_from.max(2)..;
+        all.insert(header.run, (0..2).chain(behind).zip(kept.frames).collect());
     }
     all
 }

@@ -35,7 +35,8 @@ fn header() -> RunHeader {
 
 /// What was on the disk at the crash: so many frames.
 fn survived(frames: usize) -> Survived {
-    let frames = vec![Bytes::from_static(b"frame"); frames];
+    let frames = (0..frames as u64).map(|seq| (seq, Bytes::from_static(b"frame")));
+    let frames = frames.collect();
     Survived {
         frames: HashMap::from([(run(), frames)]),
         calls: 1,
