@@ -200,15 +200,9 @@ impl TestEngineBuilder {
     ///
     /// If the runtime has more than one thread, or the configuration cannot work.
     pub async fn open(self) -> Result<TestEngine, EngineError> {
-        pause_time()?;
+        pause_time().await?;
         let starts_at = self.starts_at;
-        let clock = match self.clock {
-            Some(clock) => clock,
-            None => {
-                reach_a_whole_tick().await;
-                Clock::virtual_from(starts_at)
-            }
-        };
+        let clock = self.clock.unwrap_or_else(|| Clock::virtual_from(starts_at));
         if let Some(seed) = self.jumps {
             chaos::jump_at_each_write(&self.store, &clock, seed);
         }
@@ -227,7 +221,7 @@ impl TestEngineBuilder {
 }
 
 /// Pauses tokio's time, unless it is paused already.
-pub(super) fn pause_time() -> Result<(), EngineError> {
+pub(super) async fn pause_time() -> Result<(), EngineError> {
     if Handle::current().runtime_flavor() != RuntimeFlavor::CurrentThread {
         return Err(EngineError::Configuration(
             "a `TestEngine` needs the current-thread runtime, whose time can be paused: use \
@@ -237,14 +231,11 @@ pub(super) fn pause_time() -> Result<(), EngineError> {
     }
     if !is_paused() {
         tokio::time::pause();
+        // Real time has passed since the runtime began, which is where tokio counts its milliseconds from. Behind a first
+        // jump the time is a whole one: without that the same seed had other times on a slower machine.
+        tokio::time::sleep(Duration::from_millis(1)).await;
     }
     Ok(())
-}
-
-/// Lets tokio's time go on to a whole millisecond since its runtime began, which is how it counts timers. Real time has
-/// passed before it was paused: without this the same seed had other times on a slower machine.
-pub(super) async fn reach_a_whole_tick() {
-    tokio::time::sleep(Duration::from_millis(1)).await;
 }
 
 /// Says whether tokio's time stands still. To pause it twice is a panic, and there is no way to ask.

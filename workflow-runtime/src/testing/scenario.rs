@@ -109,10 +109,9 @@ impl<W: Workflow> Scenario<W> {
 
     /// Makes the outside world, and the clock that goes on through all lives in it.
     pub(super) async fn world(&self) -> (Ledger, Clock) {
-        if let Err(error) = super::engine::pause_time() {
+        if let Err(error) = super::engine::pause_time().await {
             panic!("{error}");
         }
-        super::engine::reach_a_whole_tick().await;
         let (ledger, clock) = ((self.ledger)(), Clock::virtual_from(super::engine::BEGINS));
         ledger.keep_time(clock.clone());
         (ledger, clock)

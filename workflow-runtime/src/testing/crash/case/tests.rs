@@ -121,7 +121,7 @@ fn call(step_id: StepId) -> LedgerCall {
 #[test]
 fn a_step_that_runs_again_though_its_outcome_survived_is_found() {
     let calls = [call(step()), call(step())];
-    let again = survived(1).run_again(&[journal(Vec::new())], &calls);
+    let again = survived(2).run_again(&[journal(Vec::new())], &calls);
     assert_eq!(again.len(), 1);
     assert_eq!(again[0].invariant, Invariant::NotRunAgain);
     let told = again[0].to_string();
@@ -131,17 +131,17 @@ fn a_step_that_runs_again_though_its_outcome_survived_is_found() {
     );
     let before_the_crash = &calls[..1];
     assert_eq!(
-        survived(1).run_again(&[journal(Vec::new())], before_the_crash),
+        survived(2).run_again(&[journal(Vec::new())], before_the_crash),
         []
     );
-    let not_survived = survived(0).run_again(&[journal(Vec::new())], &calls);
+    let not_survived = survived(1).run_again(&[journal(Vec::new())], &calls);
     assert_eq!(not_survived, []);
     let another = [call(step()), call(StepId::from_bytes([3; 16]))];
-    assert_eq!(survived(1).run_again(&[journal(Vec::new())], &another), []);
+    assert_eq!(survived(2).run_again(&[journal(Vec::new())], &another), []);
     let stale = Event::StaleOutcomeDiscarded(StaleOutcomeDiscarded {
         step: step(),
         name: "charge".into(),
         discarded: 1,
     });
-    assert_eq!(survived(1).run_again(&[journal(vec![stale])], &calls), []);
+    assert_eq!(survived(2).run_again(&[journal(vec![stale])], &calls), []);
 }
