@@ -3,6 +3,17 @@
 //! Owns the rules that can be judged from journals alone, as a pure function over one journal, and the walk over
 //! all journals of an engine. It repairs nothing and drives nothing.
 
+/// Where the only gap that a journal may have begins: what a run is stays.
+const FIRST_FORGOTTEN: usize = 2;
+
+/// Says whether a run begins anew, and may have forgotten passes: what is kept goes on with a checkpoint, or with the record
+/// before one.
+fn forgets(records: &[Record]) -> bool {
+    let near = records.iter().skip(FIRST_FORGOTTEN).take(2);
+    near.into_iter()
+        .any(|record| matches!(record.event, Event::Checkpoint(_)))
+}
+
 #[cfg(test)]
 mod tests;
 
@@ -192,19 +203,13 @@ impl<'a> Check<'a> {
 
     fn order(&mut self, place: usize, record: &Record) {
         let seq = record.seq;
-        // A run that begins anew forgets what is behind its first two records, and nothing else.
-        let expected = match (place, self.records.get(2)) {
-            (2.., Some(first_kept)) => first_kept.seq + (place as u64 - 2),
+        let expected = match self.records.get(FIRST_FORGOTTEN) {
+            Some(kept) if place >= FIRST_FORGOTTEN && forgets(self.records) => {
+                kept.seq + (place - FIRST_FORGOTTEN) as u64
+            }
             _ => place as u64,
         };
-        let is_gap_explained = |records: &[Record]| {
-            let near = records.iter().skip(2).take(2);
-            records.get(2).is_none_or(|first| first.seq == 2)
-                || near
-                    .into_iter()
-                    .any(|record| matches!(record.event, Event::Checkpoint(_)))
-        };
-        if seq != expected || (place == 2 && !is_gap_explained(&self.records)) {
+        if seq != expected {
             self.found(
                 Invariant::Order,
                 format!("record {seq} stands at place {place}"),
