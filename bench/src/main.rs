@@ -11,6 +11,8 @@ mod endless;
 mod duplicates;
 mod cost;
 mod engine;
+#[cfg(feature = "files")]
+mod files;
 mod floor;
 mod guard;
 mod inside;
@@ -50,6 +52,13 @@ fn main() -> ExitCode {
         ["open-empty"] => return met(in_child("open-empty", "ms", Some(50.0))),
         ["throughput"] => throughput(scratch),
         ["replay"] => replay(scratch),
+        #[cfg(feature = "files")]
+        ["replay-file"] => return met(files::replay(scratch, repeats())),
+        #[cfg(not(feature = "files"))]
+        ["replay-file"] => {
+            eprintln!("replay-file needs `--features files`");
+            return ExitCode::FAILURE;
+        }
         ["sustained"] => sustained(scratch),
         ["sleepers-store"] => sleepers::sleepers(scratch, 100_000),
         ["sleepers"] => return met(leaving::sleepers(scratch, 100_000)),
@@ -101,7 +110,7 @@ fn main() -> ExitCode {
         ["child", "open-empty"] => println!("{}", engine::open_empty(scratch)),
         _ => {
             eprintln!(
-                "usage: bench floor | throughput | replay | waiting-memory | open-empty | sustained | sleepers [N] | \
+                "usage: bench floor | throughput | replay | replay-file | waiting-memory | open-empty | sustained | sleepers [N] | \
                  sleepers-store | timers | duplicates | signals | endless | guard | fan-out | shared-lookups | steps N | cost AT_ONCE RUNS | cost-replay STEPS"
             );
             return ExitCode::FAILURE;

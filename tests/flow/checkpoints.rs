@@ -286,9 +286,12 @@ async fn resume_after(passes: u64) -> Duration {
     let far = |engine: Engine| async move {
         loop {
             let records = engine.journal(run).await.expect("reads");
-            let passed = records.records().iter();
-            let passed = passed.filter(|r| matches!(r.event, Event::Checkpoint(_)));
-            if passed.count() as u64 >= passes {
+            let newest = records.records().iter().rev();
+            let mut newest = newest.filter_map(|record| match &record.event {
+                Event::Checkpoint(checkpoint) => Some(checkpoint.pass),
+                _ => None,
+            });
+            if newest.next().is_some_and(|pass| pass >= passes) {
                 return;
             }
             tokio::time::sleep(Duration::from_millis(20)).await;

@@ -21,6 +21,7 @@ mod drawing;
 mod durable;
 mod engine;
 mod family;
+mod forgetting;
 mod forking;
 mod freshness;
 mod guard;

@@ -30,6 +30,21 @@ const PRIMITIVES: &[&str] = &[
     "u8", "u16", "u32", "u64", "u128", "usize",
 ];
 
+/// Functions of the runtime whose first argument is a name that the journal knows.
+const NAMED: &[&str] = &[
+    "deprecate_patch",
+    "hook",
+    "outbox",
+    "patched",
+    "publish",
+    "scope",
+    "signals",
+    "wait_for",
+];
+
+/// Methods by which a call is named.
+const KEYS: &[&str] = &["idempotency_key", "key"];
+
 /// What a body calls, and how.
 #[derive(Default)]
 pub(crate) struct Shape {
@@ -54,6 +69,8 @@ pub(crate) enum Node {
     Call {
         callee: usize,
         place: Span,
+        /// What names this call: its key, or the name that a function of the runtime is given.
+        said: String,
     },
     Branch {
         head: String,
@@ -74,10 +91,7 @@ pub(crate) enum Node {
         branches: Vec<Vec<Node>>,
     },
     /// An `async` block.
-    Block {
-        place: Span,
-        body: Vec<Node>,
-    },
+    Block { place: Span, body: Vec<Node> },
 }
 
 impl Shape {
@@ -144,7 +158,18 @@ impl Walk {
             self.callees.len() - 1
         });
         let place = segment.ident.span();
-        self.out.push(Node::Call { callee, place });
+        self.out.push(Node::Call {
+            callee,
+            place,
+            said: String::new(),
+        });
+    }
+
+    /// Adds to what the call says that was found last.
+    fn say(&mut self, what: String) {
+        if let Some(Node::Call { said, .. }) = self.out.last_mut() {
+            *said = what;
+        }
     }
 
     /// Walks an expression whose value is no future, so a call there is of a plain function.
@@ -206,6 +231,16 @@ pub(crate) fn lookup(path: &Path) -> Option<(&Ident, Lookup)> {
     let prefix = path.segments.iter().take(path.segments.len() - 1);
     let prefix: Vec<Ident> = prefix.map(|it| it.ident.clone()).collect();
     Some((name, Lookup::of(&[], path, &prefix, name)))
+}
+
+/// Says whether an expression is a call of a function, with or without methods behind it.
+fn is_call(expr: &Expr) -> bool {
+    match expr {
+        Expr::Call(call) => matches!(&*call.func, Expr::Path(_)),
+        Expr::MethodCall(it) => is_call(&it.receiver),
+        Expr::Paren(it) => is_call(&it.expr),
+        _ => false,
+    }
 }
 
 /// A path without the arguments of its types.
@@ -287,9 +322,27 @@ impl<'ast> Visit<'ast> for Walk {
             return self.push_together(name, function.span(), branches);
         }
         call.args.iter().for_each(|arg| self.visit_expr(arg));
+        let before = self.out.len();
         if function.qself.is_none() {
             self.call(&function.path);
         }
+        let last = name.rsplit("::").next().unwrap_or(&name);
+        if self.out.len() > before
+            && NAMED.contains(&last)
+            && let Some(first) = call.args.first()
+        {
+            self.say(label(first));
+        }
+    }
+
+    fn visit_expr_method_call(&mut self, it: &'ast syn::ExprMethodCall) {
+        let before = self.out.len();
+        self.visit_expr(&it.receiver);
+        let is_key = KEYS.iter().any(|name| it.method == name);
+        if is_key && self.out.len() > before && is_call(&it.receiver) {
+            self.say(format!("{} {}", it.method, label(&it.args)));
+        }
+        it.args.iter().for_each(|arg| self.visit_expr(arg));
     }
 
     fn visit_expr_if(&mut self, it: &'ast syn::ExprIf) {

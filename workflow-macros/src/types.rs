@@ -108,3 +108,39 @@ pub(crate) fn with_static_lifetimes(ty: &Type) -> Type {
     Replace.visit_type_mut(&mut ty);
     ty
 }
+
+/// The type of a value as it is read back from a journal: owned, without lifetimes. `None` where the type is not
+/// known before the call (`impl Trait`).
+pub(crate) fn owned(ty: &Type) -> Option<Type> {
+    struct Own(bool);
+    impl VisitMut for Own {
+        fn visit_type_mut(&mut self, ty: &mut Type) {
+            while let Type::Reference(reference) = ty {
+                *ty = match &*reference.elem {
+                    Type::Path(path) if path.path.is_ident("str") => {
+                        syn::parse_quote!(::std::string::String)
+                    }
+                    Type::Slice(slice) => {
+                        let element = &slice.elem;
+                        syn::parse_quote!(::std::vec::Vec<#element>)
+                    }
+                    other => other.clone(),
+                };
+            }
+            let known = !matches!(
+                ty,
+                Type::ImplTrait(_) | Type::TraitObject(_) | Type::Infer(_)
+            );
+            self.0 &= known;
+            visit_mut::visit_type_mut(self, ty);
+        }
+
+        fn visit_lifetime_mut(&mut self, lifetime: &mut Lifetime) {
+            *lifetime = Lifetime::new("'static", lifetime.span());
+        }
+    }
+    let mut ty = ty.clone();
+    let mut own = Own(true);
+    own.visit_type_mut(&mut ty);
+    own.0.then_some(ty)
+}

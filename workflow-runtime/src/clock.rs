@@ -144,6 +144,15 @@ impl Clock {
         }
     }
 
+    /// Says how long to wait between two rounds of housekeeping that nobody waits for. By a virtual clock it is a day at
+    /// least: a month has thousands of rounds otherwise, and to jump over it would take as long as they do.
+    pub(crate) fn chore(&self, usual: Duration) -> Duration {
+        match &self.0 {
+            None => usual,
+            Some(_) => usual.max(Duration::from_secs(86_400)),
+        }
+    }
+
     /// Says how long one may wait without looking at the clock: `usual` by the machine's, which others
     /// turn. Nobody turns a virtual one unseen, and a month of short naps would be a million of them.
     pub(crate) fn nap(&self, usual: Duration) -> Duration {

@@ -68,8 +68,11 @@
 //!
 //! None is on by default.
 //!
+//! - `export`: `Engine::export`, a run's journal as one file (`export::JournalFile`).
 //! - `http`: `idempotency::http`, a tower layer for the `Idempotency-Key` header.
 //! - `redis`: `idempotency::RedisKeys`, keys that live in Redis.
+//! - `testing`: `testing`, what users' tests need: an engine in virtual time, a ledger, crashes at every write.
+//! - `proptest`: `testing::strategies`, keys and payloads for property tests.
 
 mod call;
 mod context;
@@ -84,6 +87,9 @@ pub mod idempotency;
 pub mod journal;
 
 pub mod store;
+
+#[cfg(feature = "export")]
+pub mod export;
 
 #[cfg(feature = "testing")]
 pub mod testing;
@@ -103,6 +109,7 @@ mod key;
 mod logs;
 mod payload;
 mod shape;
+mod types;
 
 pub use call::{
     Abort, CheckpointTaken, ChildRun, CloseHook, ContinueAsNew, Direct, Elapsed, Hook, Outbox,
@@ -117,6 +124,8 @@ pub use context::{
 pub use determinism::{Random, now, random, uuid};
 pub use diagram::Diagram;
 pub use digest::Digest;
+#[cfg(feature = "export")]
+pub use engine::Export;
 pub use engine::{AcceptStart, Acceptance, Accepted, Delivery, Inbox, InboxError, InboxEvent};
 pub use engine::{
     Cancel, CatchUp, Debounce, Debounced, Duplicate, DuplicateBody, DuplicateKind, Duplicates,

@@ -190,6 +190,32 @@ impl Payloads {
         self.decode_seed(PhantomData::<T>, payload)
     }
 
+    /// Decodes the arguments of a step as one value: nothing, the only argument, or a tuple of all.
+    #[cfg(feature = "testing")]
+    pub(crate) fn decode_arguments<T: DeserializeOwned>(
+        &self,
+        names: &[&str],
+        payload: &[u8],
+    ) -> Result<T, PayloadError> {
+        let mut named = match self.value(payload)? {
+            rmpv::Value::Map(named) => named,
+            _ => Vec::new(),
+        };
+        let mut take = |name: &&str| {
+            let at = named.iter().position(|(key, _)| key.as_str() == Some(name));
+            at.map_or(rmpv::Value::Nil, |at| named.swap_remove(at).1)
+        };
+        let value = match names {
+            [] => rmpv::Value::Nil,
+            [only] => take(only),
+            all => rmpv::Value::Array(all.iter().map(take).collect()),
+        };
+        let mut plain = Vec::with_capacity(payload.len());
+        rmpv::encode::write_value(&mut plain, &value)
+            .map_err(|error| PayloadError::Serialize(error.to_string()))?;
+        self.without_codec().decode(&plain)
+    }
+
     /// Decodes a payload with a seed.
     pub(crate) fn decode_seed<S, T>(&self, seed: S, payload: &[u8]) -> Result<T, PayloadError>
     where

@@ -9,8 +9,8 @@ pub use crate::call::args::{Journaled, StepArg, StepArgs, WorkflowArgs};
 pub use crate::call::returns::{CarriesInterrupted, PlainReturn, Probe, ResultParts, Returns};
 pub use crate::call::undo::{UndoCall, UndoFn, UndoFuture};
 pub use crate::call::{
-    Announced, Attempt, CodeChanges, EffectClass, Step, StepCall, StepDefinition, Workflow,
-    WorkflowCall, WorkflowDefinition, blocking, step_call,
+    Announced, Attempt, CodeChanges, EffectClass, Owned, Step, StepCall, StepDefinition, TypedStep,
+    Workflow, WorkflowCall, WorkflowDefinition, blocking, step_call,
 };
 pub use crate::context::{ClosureScoped, Scoped};
 pub use crate::diagram::Diagram;
@@ -22,6 +22,7 @@ pub use crate::shape::{
     Callee, HelperDefinition, Named, Node, Shape, StepAbout, Target, WorkflowAbout,
 };
 pub use crate::store::Durability;
+pub use crate::types::{PlainType, Returned, Tree, TypeProbe, UnseenReturn, UnseenType};
 
 use crate::context::ScopeElement;
 

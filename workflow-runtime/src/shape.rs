@@ -9,6 +9,7 @@
 //! un-annotated helpers call.
 
 use crate::call::{StepDefinition, WorkflowDefinition};
+use crate::types::{Returned, Tree};
 
 /// A function as written, and what it is. That is behind a function, because two steps may name each other.
 pub type Named = (&'static str, fn() -> Target);
@@ -36,6 +37,10 @@ pub struct StepAbout {
     pub undone_by: Option<Named>,
     /// `audit`: why what is found about it is right as it is.
     pub audit: Option<&'static str>,
+    /// What serde sees of the arguments' types.
+    pub seen: &'static [fn() -> Option<Tree>],
+    /// What serde sees of the return type.
+    pub returned: fn() -> Option<Returned>,
 }
 
 impl StepAbout {
@@ -52,6 +57,8 @@ impl StepAbout {
             blocking: false,
             undone_by: None,
             audit: None,
+            seen: &[],
+            returned: || None,
         }
     }
 }
@@ -63,6 +70,10 @@ pub struct WorkflowAbout {
     pub types: &'static [&'static str],
     /// The return type, as written.
     pub returns: &'static str,
+    /// What serde sees of the arguments' types.
+    pub seen: &'static [fn() -> Option<Tree>],
+    /// What serde sees of the return type.
+    pub returned: fn() -> Option<Returned>,
     /// What its body does.
     pub shape: fn() -> &'static Shape,
 }
@@ -134,6 +145,8 @@ pub enum Node {
         callee: usize,
         /// Where.
         line: u32,
+        /// What names this call: its key, or the name that a function of this crate is given.
+        said: &'static str,
     },
     /// One of several ways is taken.
     Branch {

@@ -10,10 +10,10 @@ use std::process::{Command, Stdio};
 use std::sync::Arc;
 
 use workflow_runtime::store::sled::{SledOptions, SledStore};
-use workflow_runtime::store::{Creation, Durability, Store, StoreError};
+use workflow_runtime::store::{Creation, Durability, Epoch, Store, StoreError};
 
 use super::story::{LAST, Told, tell};
-use super::work::{Expected, append, ending, id, new_run};
+use super::work::{Expected, append, ending, forgets, id, new_run};
 
 /// The variable that says what the child is to do.
 const TASK: &str = "STORE_CHILD_TASK";
@@ -96,6 +96,7 @@ fn the_child_does_its_task() {
     let store = std::env::var("STORE_DIR").expect("the parent says where");
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(2)
+        .enable_time()
         .build()
         .expect("a runtime");
     let words: Vec<&str> = task.split(' ').collect();
@@ -113,6 +114,20 @@ fn the_child_does_its_task() {
                     _ if round + 1 == number(rounds) => std::mem::forget(open),
                     0 => drop(open),
                     _ => runtime.block_on(open.close()).expect("closed"),
+                }
+            }
+        }
+        ["forget", rounds, each, len] => {
+            let number = |word: &str| word.parse::<u64>().expect("a number");
+            let len = usize::try_from(number(len)).expect("a length");
+            for round in 0..number(rounds) {
+                let open = SledStore::open(&store, small_log()).expect("the store opens");
+                let open = Arc::new(open);
+                runtime.block_on(forget(&open, number(each), len));
+                match round % 2 {
+                    _ if round + 1 == number(rounds) => std::mem::forget(open),
+                    0 => runtime.block_on(open.close()).expect("closed"),
+                    _ => drop(open),
                 }
             }
         }
@@ -143,6 +158,61 @@ fn the_child_does_its_task() {
         }
         _ => panic!("unknown task `{task}`"),
     }
+}
+
+/// A log in so small files that many come and go while a run begins anew a few times.
+fn small_log() -> SledOptions {
+    SledOptions::default().log_file_bytes_for_tests(8 * 1024)
+}
+
+/// Lets some runs grow that forget again and again what they had, as a checkpoint has them do it. One of them
+/// sleeps in between, so that what it forgets was archived before.
+async fn forget(store: &Arc<SledStore>, each: u64, len: usize) {
+    let mut writers = Vec::new();
+    for n in 0..WRITERS {
+        let store = Arc::clone(store);
+        writers.push(tokio::spawn(async move {
+            if let Creation::Created(_) = store.create(new_run(n, len)).await.expect("created") {
+                say(&format!("ack {n} 1 {len}"));
+            }
+            let (mut epoch, mut seq) = claim_kept(&store, n).await;
+            for _ in 0..each {
+                let mut one = append(n, epoch, seq, len);
+                if n % 2 == 1 && !seq.is_multiple_of(5) {
+                    one.durability = Durability::Buffered;
+                }
+                let is_synced = one.durability == Durability::Synced;
+                store.append(one).await.expect("appended");
+                seq += 1;
+                if is_synced {
+                    say(&format!("ack {n} {seq} {len}"));
+                }
+                if let Some(below) = forgets(seq) {
+                    drop(store.forget(id(n), epoch, below));
+                }
+                if n == 0 && seq.is_multiple_of(11) {
+                    let asleep = store.put_to_sleep(id(n), epoch, None).await;
+                    asleep.expect("it sleeps");
+                    tokio::time::sleep(std::time::Duration::from_millis(30)).await;
+                    epoch = claim_kept(&store, n).await.0;
+                }
+            }
+        }));
+    }
+    for writer in writers {
+        writer.await.expect("no writer panics");
+    }
+}
+
+/// Claims a run that forgets. Returns how many frames it has had.
+async fn claim_kept(store: &SledStore, n: u64) -> (Epoch, u64) {
+    let kept = store.journal(id(n)).await.expect("readable");
+    let claim = store.claim(id(n), kept.kept_from).await;
+    let epoch = claim.expect("claimed").expect("there").epoch;
+    (
+        epoch,
+        kept.frames.len() as u64 + kept.kept_from.saturating_sub(2),
+    )
 }
 
 /// Holds the store until the parent has seen enough.

@@ -63,6 +63,16 @@ async fn a_killed_process_loses_nothing_that_was_acknowledged() {
 }
 
 #[tokio::test]
+async fn a_killed_process_that_forgets_keeps_what_it_did_not_forget() {
+    let said = kill_again_and_again("forget 1 1000000 300", KILLS / 2).await;
+    let frames: u64 = child::acknowledged(&said)
+        .iter()
+        .map(|run| run.frames)
+        .sum();
+    assert!(frames > 40, "the child got to do something: {frames}");
+}
+
+#[tokio::test]
 async fn a_killed_process_leaves_every_story_where_its_note_says() {
     let said = kill_again_and_again("tell 1 1000000 300", KILLS / 2).await;
     let told = child::told(&said);

@@ -271,8 +271,19 @@ const GROW: &str = "grow 1 2000 30000 sync";
 /// or stories.
 const TELL: &str = "tell 1 2000 30000";
 
+/// or runs that forget, in a process that closes the store and goes on with it.
+const FORGET: &str = "forget 2 16 300";
+
 /// Lets a child die at a certain moment, and looks at what it leaves.
 async fn die(task: &str, variable: &str, file: &str, at: u32) {
+    let what = format!("{variable}={at} of {file}");
+    let said = dies(task, variable, file, at).await;
+    let said = said.unwrap_or_else(|| panic!("{what}: it was not killed"));
+    assert!(said.contains("ack"), "{what}: it got to do something");
+}
+
+/// The same, with what it said, unless that moment never comes.
+async fn dies(task: &str, variable: &str, file: &str, at: u32) -> Option<String> {
     let directory = tempfile::tempdir().expect("a temporary directory");
     let path = directory.path().join("store");
     let output = child::command(task, &path)
@@ -283,10 +294,8 @@ async fn die(task: &str, variable: &str, file: &str, at: u32) {
         .output()
         .expect("the child starts");
     let what = format!("{variable}={at} of {file}");
-    assert!(!output.status.success(), "{what}: it was not killed");
     let said = String::from_utf8_lossy(&output.stdout);
     let acknowledged = child::acknowledged(&said);
-    assert!(said.contains("ack"), "{what}: it got to do something");
     let store = open(&path).unwrap_or_else(|error| panic!("{what}: {error}"));
     expect_all(&store, &acknowledged, &what).await;
     for told in child::told(&said) {
@@ -296,6 +305,8 @@ async fn die(task: &str, variable: &str, file: &str, at: u32) {
             "{what}: {told:?}"
         );
     }
+    store.check().await.expect("sound");
+    (!output.status.success()).then(|| said.into_owned())
 }
 
 #[tokio::test]
@@ -311,5 +322,23 @@ async fn a_process_killed_between_commit_and_archive_loses_nothing() {
     for at in [8, 9, 10, 11, 15, 24] {
         die(GROW, "KILL_BEFORE_WRITE", "/db", at).await;
         die(TELL, "KILL_BEFORE_WRITE", "/db", at).await;
+    }
+}
+
+/// Runs that forget, in a log of small files: killed at every write to the log and to the database, and before every
+/// file of the log goes.
+#[tokio::test]
+async fn a_process_that_forgets_can_be_killed_at_any_write() {
+    let moments = [
+        ("KILL_BEFORE_WRITE", "/db"),
+        ("KILL_BEFORE_WRITE", ".log"),
+        ("KILL_BEFORE_UNLINK", ".log"),
+    ];
+    for ((variable, file), at_least) in moments.into_iter().zip([5, 20, 1]) {
+        let mut deaths = 0;
+        while dies(FORGET, variable, file, deaths).await.is_some() {
+            deaths += 1;
+        }
+        assert!(deaths >= at_least, "{variable} of {file}: {deaths} times");
     }
 }

@@ -3,6 +3,7 @@
 //! The memory store crashes at every write; here the store is the one that users have, with its log, its
 //! archive and its files. What must come out is the same.
 
+mod endless;
 mod family;
 mod keys;
 mod later;

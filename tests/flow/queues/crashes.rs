@@ -138,3 +138,46 @@ async fn a_queued_run_is_asleep_until_its_turn_also_after_a_restart() {
     }
     assert_eq!(ledger.asked(), 300);
 }
+
+/// One run, through two crashes that are further apart than its lease.
+async fn comes_to_its_end(crashes: [(u64, Fault); 2]) {
+    let (ledger, mut plans) = (Ledger::shared(), crashes.into_iter());
+    let mut store = MemoryStore::new();
+    loop {
+        let plan = plans.next();
+        let is_last = plan.is_none();
+        store.set_faults(plan.map_or_else(FaultPlan::none, |(write, fault)| {
+            FaultPlan::at(write, fault)
+        }));
+        let shop = Workshop::new(OPEN);
+        let living = async {
+            let queue = mail().concurrency(1).lease(Duration::from_millis(1));
+            let builder = engine(&shop, &ledger, queue);
+            let engine = builder.open_with(store.clone()).await.expect("opens");
+            let start = engine.start(call("it", "ada")).key("it").queue("mail");
+            let run = start.await.expect("is queued");
+            let result = tokio::time::timeout(Duration::from_secs(5), run.result());
+            let result = result.await;
+            result.unwrap_or_else(|_| panic!("{crashes:?}: nobody wakes it"))
+        };
+        tokio::select! {
+            biased;
+            () = store.crashed() => assert!(!is_last),
+            result = living => return drop(result.expect("ends well")),
+        }
+        tokio::time::sleep(Duration::from_millis(2)).await;
+        store = store.reopen(Surviving::Synced);
+    }
+}
+
+/// Found by the battery's simulation: the second process gave the slot away, because the lease was over, and with it went all that
+/// a third one could have woken the run by.
+#[tokio::test]
+async fn a_run_whose_turn_had_come_is_woken_by_the_third_process_though_its_lease_is_over() {
+    let deaths = [Fault::CrashBefore, Fault::CrashAfter];
+    for first in (0..5).flat_map(|write| deaths.map(|fault| (write, fault))) {
+        for second in (0..4).flat_map(|write| deaths.map(|fault| (write, fault))) {
+            comes_to_its_end([first, second]).await;
+        }
+    }
+}

@@ -3,7 +3,7 @@
 
 use proc_macro2::{Delimiter, Ident, Span, TokenStream, TokenTree};
 use quote::{ToTokens, quote_spanned};
-use syn::ExprPath;
+use syn::{ExprPath, Type};
 
 use super::first_span;
 use super::shape::{lookup, nothing, target_name};
@@ -11,6 +11,7 @@ use crate::args::StepOptions;
 use crate::model::{Function, Param, ParamKind, Resource};
 use crate::shape;
 use crate::tokens::{group, is_punct, list};
+use crate::types;
 use crate::written::written;
 
 /// The names by which a body takes hold of its step id.
@@ -58,6 +59,9 @@ pub(crate) fn step(function: &Function, options: &StepOptions, door: &TokenStrea
     if let Some(path) = &options.undo {
         say("undone_by", undone_by(path, door));
     }
+    let (seen, returned) = seen(function, door);
+    say("seen", seen);
+    say("returned", returned);
     quote_spanned! {span=>
         #door::StepAbout { #said ..#door::StepAbout::new(&[#(#types),*], #returns) }
     }
@@ -78,10 +82,13 @@ pub(crate) fn workflow(function: &Function, door: &TokenStream) -> TokenStream {
     let span = function.span();
     let (types, returns) = signature(function);
     let shape = super::shape::function(function, door);
+    let (seen, returned) = seen(function, door);
     quote_spanned! {span=>
         #door::WorkflowAbout {
             types: &[#(#types),*],
             returns: #returns,
+            seen: #seen,
+            returned: #returned,
             shape: #shape,
         }
     }
@@ -121,6 +128,32 @@ pub(crate) fn target_in_module(
 fn signature(function: &Function) -> (Vec<String>, String) {
     let types = function.journaled().map(|param| written(&param.written.ty));
     (types.collect(), written(&function.returns()))
+}
+
+/// How the types of the arguments and of what is returned are asked for their structure: functions that do it. A type
+/// that depends on the caller cannot be asked.
+fn seen(function: &Function, door: &TokenStream) -> (TokenStream, TokenStream) {
+    let span = function.span();
+    let generic = !function.turbofish().is_empty();
+    let owned = |ty: &Type| types::owned(ty).filter(|_| !generic);
+    let seen = function
+        .journaled()
+        .map(|param| match owned(&param.written.ty) {
+            Some(ty) => quote_spanned! {span=>
+                || { use #door::UnseenType as _; (&#door::TypeProbe::<#ty>::new()).seen() }
+            },
+            None => quote_spanned!(span=> || ::core::option::Option::None),
+        });
+    let returned = match owned(&function.returns()) {
+        Some(ty) => quote_spanned! {span=>
+            || {
+                use #door::{PlainType as _, UnseenReturn as _};
+                (&#door::TypeProbe::<#ty>::new()).returned()
+            }
+        },
+        None => quote_spanned!(span=> || ::core::option::Option::None),
+    };
+    (quote_spanned!(span=> &[#(#seen),*]), returned)
 }
 
 /// The step that takes this one back: by name, and what that name stands for.

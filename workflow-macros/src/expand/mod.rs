@@ -6,6 +6,7 @@
 pub(crate) mod about;
 pub(crate) mod shape;
 pub(crate) mod step;
+pub(crate) mod typed;
 pub(crate) mod workflow;
 
 use proc_macro2::{Span, TokenStream};

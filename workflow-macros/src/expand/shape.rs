@@ -153,14 +153,16 @@ fn nodes(nodes: &[Node], door: &TokenStream, span: Span) -> TokenStream {
 }
 
 fn node(node: &Node, door: &TokenStream, span: Span) -> TokenStream {
-    let line = |place: &Span| {
-        let place = Span::mixed_site().located_at(*place);
-        quote_spanned!(place=> ::core::line!())
-    };
+    // With a span of our own it would be the attribute's line.
+    let line = |place: &Span| quote_spanned!(*place=> ::core::line!());
     match node {
-        Node::Call { callee, place } => {
+        Node::Call {
+            callee,
+            place,
+            said,
+        } => {
             let line = line(place);
-            quote_spanned!(span=> #door::Node::Call { callee: #callee, line: #line })
+            quote_spanned!(span=> #door::Node::Call { callee: #callee, line: #line, said: #said })
         }
         Node::Branch { head, place, arms } => {
             let line = line(place);

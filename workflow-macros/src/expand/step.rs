@@ -7,6 +7,7 @@ use syn::{Signature, Type};
 
 use super::about;
 use super::shape::target_name;
+use super::typed;
 use super::{
     body_call, body_function, closing_bracket, door, first_span, marker, marker_name, outer_params,
     place, returns, type_span,
@@ -36,6 +37,7 @@ pub(crate) fn expand(function: &Function, options: &StepOptions) -> TokenStream 
     let outer = outer(function, options, &shared);
     let target = quote_spanned!(span=> #door::Target::Step(<Self as #door::Step>::DEFINITION));
     let target = about::target(function, &quote!(pub), &door, &target);
+    let types = typed::types(function, &name, &door);
     quote_spanned! {span=>
         #outer
         #marker
@@ -49,6 +51,7 @@ pub(crate) fn expand(function: &Function, options: &StepOptions) -> TokenStream 
         impl #door::Step for #name {
             const DEFINITION: &'static #door::StepDefinition = &#definition;
         }
+        #types
     }
 }
 

@@ -15,7 +15,10 @@ fn outline(shape: &Shape, nodes: &[Node]) -> String {
     let parts: Vec<String> = nodes
         .iter()
         .map(|node| match node {
-            Node::Call { callee, .. } => shape.callees[*callee].text.clone(),
+            Node::Call { callee, said, .. } => match &**said {
+                "" => shape.callees[*callee].text.clone(),
+                said => format!("{} ({said})", shape.callees[*callee].text),
+            },
             Node::Branch { head, arms, .. } => {
                 let arms: Vec<_> = arms
                     .iter()
@@ -53,7 +56,24 @@ fn a_shape_lists_calls_in_the_order_of_the_source() {
             "charge, ship",
         ),
         ("notify(fetch(1).await?).await", "fetch, notify"),
-        ("steps::pay(1).key(\"a\").timeout(d).await", "steps::pay"),
+        (
+            "steps::pay(1).key(\"a\").timeout(d).await",
+            "steps::pay (key \"a\")",
+        ),
+        (
+            "pay(1).timeout(d).key(&item.sku).await",
+            "pay (key &item.sku)",
+        ),
+        ("pay(find(2).await?).await; x.key(1)", "find, pay"),
+        ("client.pay(find(2)).key(1)", "find"),
+        (
+            "let yes = wait_for::<bool>(\"approved\").await?;",
+            "wait_for (\"approved\")",
+        ),
+        (
+            "publish(\"state\", &1); sleep(d).await",
+            "publish (\"state\"), sleep",
+        ),
         ("crate::a::b::pay::<u8>(1).await", "crate::a::b::pay"),
         ("Ok(Receipt::new(Some(1)))", ""),
         ("let n: u32 = u32::from_str_radix(x, 2)?; n", ""),

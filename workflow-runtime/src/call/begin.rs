@@ -10,13 +10,14 @@ use std::task::{Context, Waker};
 
 use super::Announced;
 use super::attempt::Attempt;
-use super::running::{Counted, Running};
+use super::running::{BodyFuture, Counted, Running};
 use super::step::{Made, StepCall};
 use crate::audit::called;
 use crate::context::{StepContext, StepHome};
 use crate::engine::core::{Clearance, RunCore, Trouble};
 use crate::engine::obstacle::Obstacle;
 use crate::engine::outbox::Pushing;
+use crate::engine::resources::MissingResource;
 use crate::engine::signal::CallWaker;
 use crate::journal::{Draft, Source, StepIntentParts};
 use crate::store::{Durability, ParkReason};
@@ -121,20 +122,17 @@ impl<'step, R> StepCall<'step, R> {
         called::remember(self.definition, &core.identity().workflow_name);
         let context = self.context(core, made);
         let attempt = Counted(Attempt { context });
-        let future = match self.body.attempt(&attempt.0) {
+        let future = match self.body_of(made, &attempt.0) {
             Ok(future) => future,
-            Err(missing) => {
-                let report = format!(
-                    "step `{}` at {}: {missing}",
-                    self.definition.name, self.site
-                );
-                let obstacle = Obstacle::new(ParkReason::MissingResource, report);
+            Err(obstacle) => {
                 core.trouble(Trouble::Park(obstacle));
                 return None;
             }
         };
         Some(Running {
             future,
+            #[cfg(feature = "testing")]
+            delay: crate::testing::Delay::of(core.services.config.shuffle, id, made.attempt),
             waker,
             deadline: None,
             timed_out: false,
@@ -145,6 +143,34 @@ impl<'step, R> StepCall<'step, R> {
             ),
             attempt,
         })
+    }
+
+    /// The future of an attempt: the step's body, or what a test has put in its place.
+    #[cfg_attr(
+        not(feature = "testing"),
+        expect(unused_variables, reason = "only tests ask")
+    )]
+    fn body_of(
+        &self,
+        made: &Made<'_>,
+        attempt: &Attempt,
+    ) -> Result<BodyFuture<'step, R>, Obstacle> {
+        #[cfg(feature = "testing")]
+        if let Some(future) = self.stand_in(made, attempt) {
+            return future;
+        }
+        self.body
+            .attempt(attempt)
+            .map_err(|missing| self.lacks(&missing))
+    }
+
+    /// Why the run cannot go on without a resource.
+    pub(super) fn lacks(&self, missing: &MissingResource) -> Obstacle {
+        let StepCall {
+            definition, site, ..
+        } = self;
+        let report = format!("step `{}` at {site}: {missing}", definition.name);
+        Obstacle::new(ParkReason::MissingResource, report)
     }
 
     fn context(&self, core: &Arc<RunCore>, made: &Made<'_>) -> Arc<StepContext> {

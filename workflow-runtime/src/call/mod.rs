@@ -24,6 +24,8 @@ mod race;
 pub(crate) mod returns;
 mod running;
 mod signals;
+#[cfg(feature = "testing")]
+mod stand_in;
 mod step;
 mod timer;
 pub(crate) mod undo;
@@ -45,7 +47,7 @@ pub use signals::{Signals, WaitFor, signals, wait_for};
 pub use step::{StepCall, step_call};
 pub use timer::{Sleep, sleep, sleep_until};
 pub use undo::undo_with;
-pub use workflow::{Step, Workflow};
+pub use workflow::{Owned, Step, TypedStep, Workflow};
 
 use std::time::Duration;
 

@@ -25,6 +25,8 @@ pub struct Returns<R> {
     broken: fn(Error) -> Result<R, Error>,
     retry_if: Option<RetryIf<R>>,
     interrupted: Option<fn(Interrupted) -> R>,
+    #[cfg(feature = "testing")]
+    pub(super) making: super::stand_in::Making<R>,
 }
 
 /// What an outcome is for the workflow.
@@ -204,6 +206,8 @@ impl<T, E> Probe<Result<T, E>> {
             broken: |error| place_for::<E>(error).map(Err),
             retry_if: None,
             interrupted: None,
+            #[cfg(feature = "testing")]
+            making: super::stand_in::Making::new(),
         }
     }
 }
@@ -258,6 +262,8 @@ impl<R> PlainReturn for Probe<R> {
             broken: Err,
             retry_if: None,
             interrupted: None,
+            #[cfg(feature = "testing")]
+            making: super::stand_in::Making::new(),
         }
     }
 }

@@ -64,6 +64,9 @@ where
 /// One attempt while it runs.
 pub(super) struct Running<'step, R> {
     pub(super) future: BodyFuture<'step, R>,
+    /// What a test has it wait for first.
+    #[cfg(feature = "testing")]
+    pub(super) delay: crate::testing::Delay,
     pub(super) waker: Arc<CallWaker>,
     pub(super) deadline: Option<Deadline>,
     pub(super) timed_out: bool,
@@ -105,6 +108,10 @@ impl<R> Running<'_, R> {
         let polled = catch_unwind(AssertUnwindSafe(|| {
             let _entered = enter(Ambient::Step(self.attempt.context().clone()));
             let _span = self.span.enter();
+            #[cfg(feature = "testing")]
+            if self.delay.poll(&waker).is_pending() {
+                return Poll::Pending;
+            }
             self.future.as_mut().poll(&mut Context::from_waker(&waker))
         }));
         let end = match polled {

@@ -38,3 +38,49 @@ pub trait Step: Sized + 'static {
     #[doc(hidden)]
     const DEFINITION: &'static StepDefinition;
 }
+
+/// A step whose types are the same in every call: what tests need to stand in for it.
+///
+/// Implemented by `#[step]` beside [`Step`], except for functions with type or const parameters or `impl Trait`
+/// arguments.
+#[diagnostic::on_unimplemented(
+    message = "the types of step `{Self}` are not known: it is generic, or no step",
+    label = "not a step with types of its own",
+    note = "a stub is given and gives values of one type: give it the name of a `#[step]` function without type parameters and without `impl Trait` or `dyn` arguments; for a generic step, call it from a step that is not, or give it a fake `#[resource]`"
+)]
+pub trait TypedStep: Step {
+    /// What it is given: nothing, the only argument, or a tuple of all; owned where the function borrows.
+    type Input;
+    /// What the function returns.
+    type Output;
+}
+
+/// What owns a borrowed argument, once it was read back.
+pub trait Owned {
+    /// The type that owns it.
+    type Owned;
+}
+
+impl<T> Owned for T {
+    type Owned = T;
+}
+
+impl<T> Owned for [T] {
+    type Owned = Vec<T>;
+}
+
+impl Owned for str {
+    type Owned = String;
+}
+
+impl Owned for std::path::Path {
+    type Owned = std::path::PathBuf;
+}
+
+impl Owned for std::ffi::OsStr {
+    type Owned = std::ffi::OsString;
+}
+
+impl Owned for std::ffi::CStr {
+    type Owned = std::ffi::CString;
+}

@@ -32,6 +32,21 @@ pub(super) struct Box {
     pub(super) kind: Kind,
     /// Its lines.
     pub(super) text: Vec<String>,
+    /// The call that it stands for.
+    pub(super) spot: Option<Spot>,
+    /// What a run made of it.
+    pub(super) state: Option<State>,
+}
+
+/// A call in the source.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Spot {
+    pub(super) file: &'static str,
+    pub(super) line: u32,
+    /// The step, the child workflow or the function that is called.
+    pub(super) name: &'static str,
+    /// What the call is named by, as written.
+    pub(super) said: &'static str,
 }
 
 /// What a box stands for.
@@ -53,6 +68,21 @@ pub(super) enum Kind {
     Bar,
 }
 
+/// What a run made of a box.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum State {
+    /// It has its outcome.
+    Done,
+    /// Its outcome is a failure.
+    Failed,
+    /// It was begun and has no outcome.
+    Running,
+    /// What comes before it is done; nothing is on record of it.
+    Next,
+    /// The run has not got there.
+    NotReached,
+}
+
 /// An arrow between two boxes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Arrow {
@@ -67,15 +97,18 @@ type Ends = Vec<(usize, String)>;
 /// What is being drawn: a shape, and the helpers around it.
 struct Inside<'a> {
     shape: &'static Shape,
+    /// Where it is written.
+    file: &'static str,
     helpers: &'a [&'static HelperDefinition],
 }
 
 impl Graph {
-    pub(super) fn of(shape: &'static Shape) -> Self {
+    pub(super) fn of(shape: &'static Shape, file: &'static str) -> Self {
         let mut graph = Self::default();
         let start = graph.add(Kind::Terminal, vec!["start".into()]);
         let inside = Inside {
             shape,
+            file,
             helpers: &[],
         };
         let ends = graph.sequence(&inside, shape.body, vec![(start, String::new())]);
@@ -84,7 +117,12 @@ impl Graph {
     }
 
     fn add(&mut self, kind: Kind, text: Vec<String>) -> usize {
-        self.boxes.push(Box { kind, text });
+        self.boxes.push(Box {
+            kind,
+            text,
+            spot: None,
+            state: None,
+        });
         self.boxes.len() - 1
     }
 
@@ -115,7 +153,25 @@ impl Graph {
 
     fn node(&mut self, inside: &Inside<'_>, node: &'static Node, ends: Ends) -> Ends {
         match node {
-            Node::Call { callee, .. } => self.call(inside, *callee, ends),
+            Node::Call { callee, line, said } => {
+                let ends = self.call(inside, *callee, ends);
+                let name = match inside.shape.callees[*callee].target {
+                    Target::Step(step) => step.name,
+                    Target::Workflow(child) => child.name,
+                    Target::Inline(_) => return ends,
+                    Target::Other => last(inside.shape.callees[*callee].name),
+                };
+                let (file, line) = (inside.file, *line);
+                if let Some(last) = self.boxes.last_mut() {
+                    last.spot = Some(Spot {
+                        file,
+                        line,
+                        name,
+                        said,
+                    });
+                }
+                ends
+            }
             Node::Block { body, .. } => self.sequence(inside, body, ends),
             Node::Branch { head, arms, .. } => {
                 let choice = self.reach(Kind::Choice, vec![(*head).into()], ends);
@@ -172,6 +228,7 @@ impl Graph {
                 let helpers = [inside.helpers, &[helper]].concat();
                 let inside = Inside {
                     shape,
+                    file: helper.file,
                     helpers: &helpers,
                 };
                 return self.sequence(&inside, shape.body, ends);

@@ -1,16 +1,18 @@
 //! The picture of a workflow, drawn from its source.
 //!
-//! Owns the way from a shape to a graph (`graph`) and how that is written down (`mermaid`, `dot`). It shows
-//! what the source says: steps, child workflows, waits, branches, loops, joins. It knows no runs, and not
-//! where `?`, `return` and `break` lead.
+//! Owns the way from a shape to a graph (`graph`), what a run made of it (`overlay`), and how that is written down
+//! (`mermaid`, `dot`). It shows what the source says: steps, child workflows, waits, branches, loops, joins. It does
+//! not know where `?`, `return` and `break` lead, and shows no payload.
 
 mod dot;
 mod graph;
 mod mermaid;
+mod overlay;
 
 use graph::Graph;
 
-use crate::call::Workflow;
+use crate::call::{Workflow, WorkflowDefinition};
+use crate::journal::Journal;
 
 /// The picture of a workflow; made by `checkout::diagram()`.
 ///
@@ -46,10 +48,43 @@ pub struct Diagram {
 impl Diagram {
     /// Draws a workflow.
     pub fn of<W: Workflow>() -> Self {
-        let definition = W::DEFINITION;
+        Self::of_definition(W::DEFINITION)
+    }
+
+    pub(crate) fn of_definition(definition: &'static WorkflowDefinition) -> Self {
         Self {
             name: definition.name,
-            graph: Graph::of((definition.about.shape)()),
+            graph: Graph::of((definition.about.shape)(), definition.file),
+        }
+    }
+
+    /// Lays a run over it: what is done, has failed, runs or was not reached, with attempts and times.
+    ///
+    /// The run may be under way, asleep, parked or ended; it should be one of this workflow. Only what is on record is
+    /// shown: a step that runs for the first time has no record yet, so what may be running is marked as *next*.
+    ///
+    /// ```
+    /// # use workflow_runtime::{Engine, Result, step, workflow};
+    /// # #[step] async fn charge(cents: u64) -> Result<u64> { Ok(cents) }
+    /// # #[workflow] async fn checkout(cents: u64) -> Result<u64> { charge(cents).await }
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<()> {
+    /// # let engine = Engine::builder().register::<checkout>().open_in_memory().await?;
+    /// let run = engine.start(checkout(5)).await?;
+    /// run.result().await?;
+    /// let journal = engine.journal(run.id()).await?;
+    /// let picture = checkout::diagram().with_run(&journal).mermaid();
+    /// assert!(picture.contains("done"));
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[must_use]
+    pub fn with_run(&self, run: &Journal) -> Self {
+        let mut graph = self.graph.clone();
+        overlay::lay(&mut graph, run);
+        Self {
+            name: self.name,
+            graph,
         }
     }
 

@@ -18,7 +18,7 @@ use crate::clock::Timestamp;
 use crate::context::WorkflowMetadata;
 use crate::id_map::IdMap;
 use crate::ids::{DERIVATION_VERSION, RunId, StepId};
-use crate::journal::{AuditKey, Chain, Checkpoint, Reader, RunStarted, RunSucceeds};
+use crate::journal::{AuditKey, Chain, Checkpoint, Reader, Room, RunStarted, RunSucceeds};
 use crate::replay::{Delivery, History, Known, Owed, Past};
 use crate::store::{Durability, Epoch, Mail, ParkReason};
 
@@ -208,6 +208,8 @@ impl Begun {
                 .mail
                 .first()
                 .map_or(self.next_letter, |mail| mail.number),
+            slot: None,
+            room: Room::default(),
         };
         let mut driver = Driver::new(
             core.clone(),

@@ -75,6 +75,8 @@ pub struct EngineBuilder {
     queues: Vec<Queue>,
     retentions: Retentions,
     relays: Vec<outbox::Relay>,
+    #[cfg(feature = "testing")]
+    tested: Option<Arc<dyn super::tested::Tested>>,
 }
 
 impl Default for EngineBuilder {
@@ -96,14 +98,19 @@ impl Default for EngineBuilder {
                 durability: Durability::Synced,
                 cancel_grace: Duration::from_secs(10),
                 evict_after: Some(EVICT_AFTER),
+                keep_passes: false,
                 key_ttl: DEFAULT_KEY_TTL,
                 on_failure: OnFailure::Keep,
+                #[cfg(feature = "testing")]
+                shuffle: None,
             },
             clock: Clock::default(),
             run_ids: RunIds::default(),
             queues: Vec::new(),
             retentions: Retentions::default(),
             relays: Vec::new(),
+            #[cfg(feature = "testing")]
+            tested: None,
         }
     }
 }
@@ -191,6 +198,17 @@ impl EngineBuilder {
     #[must_use]
     pub fn evict_after(mut self, moment: impl Into<Option<Duration>>) -> Self {
         self.config.evict_after = moment.into();
+        self
+    }
+
+    /// Keeps the records of all passes of a run that begins anew with [`checkpoint`](crate::checkpoint). Otherwise those
+    /// that are long over are forgotten, and such a run takes no more space the longer it goes on; its timeline
+    /// then begins with a gap, and it cannot be forked there.
+    ///
+    /// It holds for what runs do from now on: what was forgotten does not come back.
+    #[must_use]
+    pub fn keep_passes(mut self) -> Self {
+        self.config.keep_passes = true;
         self
     }
 
@@ -381,6 +399,8 @@ impl EngineBuilder {
             pauses: Pauses::default(),
             namespace: self.namespace,
             audit_key: self.audit_key,
+            #[cfg(feature = "testing")]
+            tested: self.tested,
             engine: OnceLock::new(),
         });
         let shared = Arc::new(Shared {
@@ -424,6 +444,20 @@ impl EngineBuilder {
     #[cfg(feature = "testing")]
     pub(crate) fn timed(mut self, clock: Clock, run_ids: RunIds) -> Self {
         (self.clock, self.run_ids) = (clock, run_ids);
+        self
+    }
+
+    /// Gives a test control over the engine's steps.
+    #[cfg(feature = "testing")]
+    pub(crate) fn tested(mut self, tested: Arc<dyn super::tested::Tested>) -> Self {
+        self.tested = Some(tested);
+        self
+    }
+
+    /// Delays the bodies of steps by a seed, for tests.
+    #[cfg(feature = "testing")]
+    pub(crate) fn shuffled(mut self, seed: u64) -> Self {
+        self.config.shuffle = Some(seed);
         self
     }
 

@@ -4,6 +4,7 @@
 //! The driver decides what is delivered when; a call only registers, waits, and hands in what its
 //! body made. Nothing in here waits, and no lock is held while user code runs.
 
+mod calls;
 pub(crate) mod children;
 mod clearance;
 mod keyed;
@@ -11,6 +12,8 @@ pub(crate) mod outside;
 mod passes;
 mod past;
 pub(crate) mod undo;
+#[cfg(feature = "testing")]
+pub(crate) mod waits;
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -18,6 +21,7 @@ use std::task::Waker;
 
 use bytes::Bytes;
 
+use self::calls::Calls;
 use self::outside::Outside;
 use super::Services;
 use super::obstacle::Obstacle;
@@ -67,8 +71,7 @@ struct State {
     /// The recorded outcomes are used up: what leaves the run may leave it, also while it closes.
     went_live: bool,
     /// Calls that were polled and have not been given their outcome yet.
-    /// Boxed, because a table keeps room for more entries than it has.
-    calls: IdMap<StepId, Box<Waiting>>,
+    calls: Calls,
     /// Calls that were polled and dropped, whose outcome may still come up.
     dropped: IdSet<StepId>,
     /// What the journal says about calls without an outcome: failed attempts, set timers.
@@ -101,19 +104,7 @@ impl State {
     fn register(&mut self, view: WaitingCall, waker: &Waker) -> bool {
         let WaitingCall { id, name, site, .. } = view;
         let recorded = self.past.as_mut().is_some_and(|past| past.make(id));
-        let taken = self.calls.insert(
-            id,
-            Box::new(Waiting {
-                view,
-                waker: waker.clone(),
-                delivered: None,
-                handed_in: false,
-                due: None,
-                recorded,
-                body: None,
-                intent: clearance::Intent::default(),
-            }),
-        );
+        let taken = self.calls.insert(id, Waiting::new(view, waker, recorded));
         // It cannot be: ids are claimed one by one. If it were, waiting for ever would hide it.
         if let Some(first) = taken {
             let error = Error::fatal(format!(
@@ -177,6 +168,21 @@ struct Waiting {
     intent: clearance::Intent,
 }
 
+impl Waiting {
+    fn new(view: WaitingCall, waker: &Waker, recorded: bool) -> Self {
+        Self {
+            view,
+            waker: waker.clone(),
+            delivered: None,
+            handed_in: false,
+            due: None,
+            recorded,
+            body: None,
+            intent: clearance::Intent::default(),
+        }
+    }
+}
+
 /// What a call is given.
 #[derive(Debug)]
 pub(crate) enum Delivered {
@@ -215,7 +221,7 @@ impl RunCore {
             state: Mutex::new(State {
                 phase,
                 went_live: phase == Phase::Live,
-                calls: IdMap::default(),
+                calls: Calls::default(),
                 dropped: IdSet::default(),
                 known,
                 past: past_counts.then(|| Box::new(past)),

@@ -8,7 +8,7 @@
 mod note;
 mod write;
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
 use std::panic::Location;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -168,7 +168,7 @@ impl Source {
 /// What was seen and is not written yet, and the counts of the engine.
 pub(crate) struct Recorder {
     counts: [AtomicU64; KINDS],
-    pending: Mutex<HashMap<RunId, Pending>>,
+    pending: Mutex<BTreeMap<RunId, Pending>>,
     clock: Clock,
     /// Told when there is something to write.
     seen: Notify,
@@ -220,7 +220,7 @@ impl Recorder {
         }
     }
 
-    fn pending(&self) -> MutexGuard<'_, HashMap<RunId, Pending>> {
+    fn pending(&self) -> MutexGuard<'_, BTreeMap<RunId, Pending>> {
         self.pending.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

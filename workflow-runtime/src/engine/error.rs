@@ -122,6 +122,15 @@ pub enum EngineError {
     /// There is no such workflow.
     #[error("no version of a workflow `{0}` is registered with this engine")]
     UnknownWorkflow(String),
+    /// The run's journal cannot be made a file.
+    #[cfg(feature = "export")]
+    #[error("{run} cannot be exported: {problem}")]
+    Export {
+        /// The run.
+        run: RunId,
+        /// What is wrong, and the way out.
+        problem: crate::export::JournalFileError,
+    },
     /// The run has ended.
     #[error("{0} has ended")]
     Ended(RunId),

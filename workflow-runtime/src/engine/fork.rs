@@ -8,11 +8,15 @@ use std::fmt;
 use std::future::IntoFuture;
 use std::sync::{Arc, Weak};
 
+use bytes::Bytes;
+
 use super::task::take_up;
 use super::{Engine, EngineError, Shared, handle};
 use crate::ids::{RunId, StepId};
-use crate::journal::{Chain, Draft, Event, Reader, Record, RunForked};
-use crate::store::{BoxFuture, Creation, Durability, NewRun, Origin, RunHeader, RunState};
+use crate::journal::{Chain, Draft, Event, Reader, Record, RunForked, RunReopened, UndoCarried};
+use crate::store::{
+    BoxFuture, Creation, Durability, KeptJournal, NewRun, Origin, RunHeader, RunState,
+};
 
 impl Engine {
     /// Makes a new run that shares a run's history up to a step; await it, after saying where.
@@ -120,8 +124,8 @@ async fn fork(shared: &Arc<Shared>, origin: RunId, at: ForkPoint) -> Result<RunI
         return Err(EngineError::Stopped("it is shutting down".into()));
     }
     let header = handle::header(shared, origin).await?;
-    let frames = shared.store.frames(origin, 0, usize::MAX).await?;
-    let reader = Reader::new(origin, shared.services.audit_key.clone(), &frames);
+    let kept = shared.store.journal(origin).await?;
+    let reader = Reader::of(origin, shared.services.audit_key.clone(), &kept);
     let records: Vec<Record> = reader.collect::<Result<_, _>>()?;
     let shared_records = place(&records, at).map_err(|problem| EngineError::NoForkPoint {
         run: origin,
@@ -131,10 +135,7 @@ async fn fork(shared: &Arc<Shared>, origin: RunId, at: ForkPoint) -> Result<RunI
 
     let (run, now) = (shared.services.new_run_id(), shared.services.clock.now());
     let mut chain = Chain::new(run, shared.services.audit_key.clone());
-    let mut copied: Vec<_> = frames[..shared_records]
-        .iter()
-        .map(|frame| chain.copy(frame))
-        .collect();
+    let mut copied = copy(&kept, &records[..shared_records], &mut chain);
     let made_by = made_by(origin, &records[shared_records..]);
     let last = records[shared_records - 1].time;
     let forked = Event::RunForked(RunForked { origin: made_by });
@@ -168,7 +169,7 @@ fn place(records: &[Record], at: ForkPoint) -> Result<usize, String> {
         ForkPoint::Step(step) => outcome_of(records, step).ok_or(
             "its journal has no outcome of it; `engine.journal(run)` lists the ids that it has",
         )?,
-        ForkPoint::Record(seq) => usize::try_from(seq).unwrap_or(usize::MAX),
+        ForkPoint::Record(seq) => before(records, seq)?,
         ForkPoint::End => records.len() - usize::from(records.last().is_some_and(ends)),
     };
     match shared {
@@ -176,13 +177,60 @@ fn place(records: &[Record], at: ForkPoint) -> Result<usize, String> {
             "record 0 is the start of the run, which is always shared; start a new run instead"
                 .to_owned(),
         ),
-        shared if shared > records.len() => Err(format!("it has {} records", records.len())),
         shared if ends(&records[shared - 1]) => Err(format!(
             "the run had ended with record {}; fork it there or before",
-            shared - 1
+            records[shared - 1].seq
         )),
         shared => Ok(shared),
     }
+}
+
+/// How many records there are before one.
+fn before(records: &[Record], seq: u64) -> Result<usize, String> {
+    let end = records.last().map_or(0, |last| last.seq + 1);
+    if seq > end {
+        return Err(format!("it has {end} records"));
+    }
+    let place = records.partition_point(|record| record.seq < seq);
+    match records[..place].last() {
+        Some(last) if last.seq + 1 < seq => Err(format!(
+            "the run forgot record {} when it began anew; fork it behind record {}",
+            seq - 1,
+            records[place].seq
+        )),
+        _ => Ok(place),
+    }
+}
+
+/// Frames records of a run anew for another. If it forgot some, those behind move up, and what they say of each other
+/// with them.
+fn copy(kept: &KeptJournal, records: &[Record], chain: &mut Chain) -> Vec<Bytes> {
+    // Of the last record that was forgotten only the link is there.
+    let link = (kept.kept_from > 0).then_some(2);
+    let frames = kept.frames.iter().enumerate();
+    let frames = frames.filter(|(place, _)| Some(*place) != link);
+    let frames = frames.map(|(_, frame)| frame);
+    let first = records.get(2).map_or(2, |first| first.seq);
+    let moved = |seq: u64| seq - (first - 2);
+    let copied = records.iter().zip(frames).map(|(record, frame)| {
+        let event = match &record.event {
+            _ if first == 2 => return chain.copy(frame),
+            Event::UndoCarried(carried) => Event::UndoCarried(UndoCarried {
+                since: moved(carried.since),
+                before: carried.before.map(moved),
+                ..carried.clone()
+            }),
+            Event::RunReopened(reopened) => Event::RunReopened(RunReopened {
+                voided: {
+                    let there = reopened.voided.iter().filter(|seq| **seq >= first);
+                    there.map(|seq| moved(*seq)).collect()
+                },
+            }),
+            _ => return chain.copy(frame),
+        };
+        Draft::of(&event).seal(record.time, chain)
+    });
+    copied.collect()
 }
 
 /// The place of the outcome of a call, the one that counts if there were several.

@@ -105,12 +105,11 @@ pub struct Verification {
     pub damaged: Vec<JournalError>,
 }
 
-/// Reads a run's whole journal, verified.
+/// Reads a run's journal as far as it is kept, verified.
 pub(super) async fn records(shared: &Shared, run: RunId) -> Result<Vec<Record>, EngineError> {
-    let frames = shared.store.frames(run, 0, usize::MAX).await?;
-    let records: Vec<Record> =
-        Reader::new(run, shared.services.audit_key.clone(), &frames).collect::<Result<_, _>>()?;
-    Ok(records)
+    let kept = shared.store.journal(run).await?;
+    let reader = Reader::of(run, shared.services.audit_key.clone(), &kept);
+    Ok(reader.collect::<Result<_, _>>()?)
 }
 
 /// How a journal ends, if it does.

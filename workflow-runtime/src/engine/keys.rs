@@ -68,8 +68,9 @@ pub(super) fn serve(shared: &Arc<Shared>) {
                     tracing::warn!(%error, "the sweep of keys failed: trying again later")
                 }
             }
+            let pause = shared.services.clock.chore(SWEEP_EVERY);
             drop(shared);
-            tokio::time::sleep(SWEEP_EVERY).await;
+            tokio::time::sleep(pause).await;
         }
     });
 }

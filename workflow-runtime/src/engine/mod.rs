@@ -17,6 +17,8 @@ pub(crate) mod core;
 mod driver;
 pub(crate) mod duplicates;
 mod error;
+#[cfg(feature = "export")]
+mod export;
 mod fork;
 mod generations;
 mod handle;
@@ -32,6 +34,7 @@ pub(crate) mod obstacle;
 pub(crate) mod outbox;
 mod owed;
 mod pause;
+mod picture;
 mod plan;
 mod poison;
 pub(crate) mod prepared;
@@ -48,14 +51,20 @@ mod schedules;
 mod shutdown;
 pub(crate) mod signal;
 mod sleepers;
+#[cfg(feature = "testing")]
+pub(crate) mod standing;
 mod start;
 mod successors;
 mod taking;
 mod task;
 mod terminate;
+#[cfg(feature = "testing")]
+pub(crate) mod tested;
 pub(crate) mod timers;
 pub(crate) mod tokens;
 pub(crate) mod undo_steps;
+#[cfg(feature = "testing")]
+pub(crate) mod verify;
 mod waking;
 mod warnings;
 mod writer;
@@ -83,6 +92,8 @@ use crate::store::{Durability, Store};
 pub use builder::EngineBuilder;
 pub use duplicates::{Duplicate, DuplicateBody, DuplicateKind, Duplicates};
 pub use error::{EngineError, RunError};
+#[cfg(feature = "export")]
+pub use export::Export;
 pub use fork::{Fork, ForkPoint};
 pub use handle::{RunHandle, RunStatus};
 pub use inbox::{AcceptStart, Acceptance, Accepted, Delivery, Inbox, InboxError, InboxEvent};
@@ -194,6 +205,9 @@ pub(crate) struct Services {
     pub(crate) pauses: pause::Pauses,
     pub(crate) namespace: Arc<str>,
     pub(crate) audit_key: Option<AuditKey>,
+    /// The test that has the engine in its hands, if one has.
+    #[cfg(feature = "testing")]
+    pub(crate) tested: Option<Arc<dyn tested::Tested>>,
     /// The engine that these belong to.
     engine: OnceLock<Weak<Shared>>,
 }
@@ -227,10 +241,15 @@ pub(crate) struct Config {
     pub(crate) cancel_grace: Duration,
     /// How long a run only waits before it leaves memory; `None`: it never does.
     pub(crate) evict_after: Option<Duration>,
+    /// Whether records of passes that are over are kept for ever.
+    pub(crate) keep_passes: bool,
     /// How long a key names its run after the run has ended.
     pub(crate) key_ttl: Duration,
     /// Whether the key of a run that did not complete is kept.
     pub(crate) on_failure: OnFailure,
+    /// The seed by which a test delays the bodies of steps.
+    #[cfg(feature = "testing")]
+    pub(crate) shuffle: Option<u64>,
 }
 
 /// A run that this engine has in memory.

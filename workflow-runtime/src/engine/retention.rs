@@ -117,8 +117,9 @@ pub(super) fn serve(shared: &Arc<Shared>) {
                 }
                 Err(error) => tracing::warn!(%error, "the sweep failed: trying again later"),
             }
+            let pause = shared.services.clock.chore(SWEEP_EVERY);
             drop(shared);
-            tokio::time::sleep(SWEEP_EVERY).await;
+            tokio::time::sleep(pause).await;
         }
     });
 }

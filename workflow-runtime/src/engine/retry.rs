@@ -94,8 +94,8 @@ pub(super) async fn plan(shared: &Arc<Shared>, run: RunId) -> Result<Plan, Engin
     if let Some(entry) = shared.entry(run) {
         entry.progress.wait_for(is_settled).await;
     }
-    let frames = shared.store.frames(run, 0, usize::MAX).await?;
-    let mut reader = Reader::new(run, shared.services.audit_key.clone(), &frames);
+    let kept = shared.store.journal(run).await?;
+    let mut reader = Reader::of(run, shared.services.audit_key.clone(), &kept);
     let records: Vec<Record> = reader.by_ref().collect::<Result<_, _>>()?;
     let mut events = records.iter().map(|record| &record.event);
     if events.any(|event| matches!(event, Event::RunClosing(_))) {

@@ -129,8 +129,8 @@ async fn end_unheard(
     if told {
         return Ok(None);
     }
-    let frames = shared.store.frames(child.child, 0, usize::MAX).await?;
-    let reader = Reader::new(child.child, shared.services.audit_key.clone(), &frames);
+    let kept = shared.store.journal(child.child).await?;
+    let reader = Reader::of(child.child, shared.services.audit_key.clone(), &kept);
     let last = reader.last().and_then(Result::ok);
     let end = last.and_then(|record| End::of(record.event));
     Ok(Some(end.unwrap_or_else(|| {

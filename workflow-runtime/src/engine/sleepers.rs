@@ -4,7 +4,8 @@
 //! them is in the store) and the task that takes them up again, a bounded number at a time. A
 //! letter wakes a run as well, which is `waking::mail_arrived`. It never reads a journal.
 
-use std::collections::BTreeSet;
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
@@ -19,8 +20,12 @@ use crate::ids::RunId;
 /// How long the index may go unlooked at: a clock that was set forward is noticed after this.
 const LONGEST_NAP: Duration = Duration::from_secs(1);
 
-/// How many sleepers are read from the store at a time.
-const PAGE: usize = 10_000;
+/// How many sleepers are read from the store at a time: what a page takes is scattered over memory that the index grows
+/// into, so it is to be little.
+const PAGE: usize = 1_000;
+
+/// So many times more than there are sleepers may be in line before those are taken out that woke up otherwise.
+const STALE_AT_LEAST: usize = 1_024;
 
 /// How many awaited runs are kept before those are looked for that nobody awaits any more.
 const AWAITED_AT_LEAST: usize = 1_024;
@@ -34,7 +39,9 @@ pub(super) struct Sleepers {
 
 #[derive(Default)]
 struct Index {
-    due: BTreeSet<(Timestamp, RunId)>,
+    /// Times in line, the soonest first. A heap, which takes less than a tree does; one that `at` does not know is of a run
+    /// that woke up otherwise, and means nothing.
+    due: BinaryHeap<Reverse<(Timestamp, RunId)>>,
     /// When each of them is due: a run that a letter woke leaves no time behind.
     at: IdMap<RunId, Timestamp>,
     /// Entries of sleeping runs that somebody waits for.
@@ -46,9 +53,29 @@ struct Index {
 impl Index {
     /// The run is not waited for any more.
     fn forget(&mut self, run: RunId) {
-        if let Some(at) = self.at.remove(&run) {
-            self.due.remove(&(at, run));
+        let was_there = self.at.remove(&run).is_some();
+        if was_there && self.due.len() > 2 * self.at.len() + STALE_AT_LEAST {
+            let due = self.at.iter().map(|(run, at)| Reverse((*at, *run)));
+            self.due = due.collect();
         }
+    }
+
+    /// Has a run woken at a time, and at no other.
+    fn set(&mut self, at: Timestamp, run: RunId) {
+        if self.at.insert(run, at) != Some(at) {
+            self.due.push(Reverse((at, run)));
+        }
+    }
+
+    /// Who is due first.
+    fn first(&mut self) -> Option<(Timestamp, RunId)> {
+        while let Some(Reverse((at, run))) = self.due.peek().copied() {
+            if self.at.get(&run) == Some(&at) {
+                return Some((at, run));
+            }
+            self.due.pop();
+        }
+        None
     }
 }
 
@@ -61,11 +88,8 @@ impl Sleepers {
     pub(super) fn add(&self, at: Timestamp, run: RunId) {
         let is_first = {
             let mut index = self.index();
-            let is_first = index.due.first().is_none_or(|first| (at, run) < *first);
-            index.forget(run);
-            index.due.insert((at, run));
-            index.at.insert(run, at);
-            is_first
+            index.set(at, run);
+            index.first() == Some((at, run))
         };
         if is_first {
             self.earlier.notify_one();
@@ -74,7 +98,7 @@ impl Sleepers {
 
     /// How many runs are to be woken at a time.
     pub(super) fn count(&self) -> usize {
-        self.index().due.len()
+        self.index().at.len()
     }
 
     /// Keeps the entry of a run that falls asleep, if somebody may wait for it.
@@ -114,7 +138,7 @@ impl Sleepers {
     fn take_due(&self, now: Timestamp) -> (Vec<(Timestamp, RunId)>, Option<Timestamp>) {
         let mut index = self.index();
         let mut due = Vec::new();
-        while let Some((at, run)) = index.due.first().copied() {
+        while let Some((at, run)) = index.first() {
             if at > now {
                 return (due, Some(at));
             }
@@ -196,5 +220,61 @@ impl Shared {
             Some(entry) => entry.clone(),
             None => self.sleepers.entry(run),
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn run(n: u64) -> RunId {
+        let mut bytes = [0; 16];
+        bytes[..8].copy_from_slice(&n.to_be_bytes());
+        RunId::from_bytes(bytes)
+    }
+
+    fn at(micros: u64) -> Timestamp {
+        Timestamp::from_micros(micros)
+    }
+
+    #[test]
+    fn each_run_is_due_once_at_its_newest_time() {
+        let sleepers = Sleepers::default();
+        for n in 0..100 {
+            sleepers.add(at(1_000 + n), run(n));
+        }
+        for n in 0..50 {
+            sleepers.add(at(5_000 - n), run(n));
+        }
+        sleepers.add(at(1_060), run(60)); // the same once more
+        assert!(sleepers.take(run(99)).is_none(), "nobody waits for it");
+        assert_eq!(sleepers.count(), 99);
+        let (due, next) = sleepers.take_due(at(2_000));
+        let expected: Vec<_> = (50..99).map(|n| (at(1_000 + n), run(n))).collect();
+        assert_eq!(due, expected);
+        assert_eq!(next, Some(at(4_951)));
+        sleepers.add(at(10), run(200));
+        let (due, _) = sleepers.take_due(at(9_000));
+        assert_eq!(due[0], (at(10), run(200)));
+        let expected: Vec<_> = (0..50).rev().map(|n| (at(5_000 - n), run(n))).collect();
+        assert_eq!(due[1..], expected);
+        assert_eq!(
+            (sleepers.count(), sleepers.take_due(at(9_999)).0.len()),
+            (0, 0)
+        );
+    }
+
+    #[test]
+    fn times_of_runs_that_woke_up_otherwise_do_not_pile_up() {
+        let sleepers = Sleepers::default();
+        sleepers.add(at(1), run(0));
+        for n in 1..20_000 {
+            sleepers.add(at(1_000 + n), run(n % 10 + 1));
+            sleepers.take(run(n % 10 + 1));
+        }
+        assert_eq!(sleepers.count(), 1);
+        let in_line = sleepers.index().due.len();
+        assert!(in_line <= 2 + STALE_AT_LEAST, "{in_line} in line");
+        assert_eq!(sleepers.take_due(at(1)).0, [(at(1), run(0))]);
     }
 }

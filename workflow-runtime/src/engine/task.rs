@@ -278,6 +278,8 @@ fn drive(
             }
             Exit::Left => Progress::Stopped("the engine was shut down".into()),
             Exit::Asleep(wake_at) => Progress::Asleep(wake_at),
+            #[cfg(feature = "testing")]
+            Exit::Verified(_) => unreachable!("a run that is driven is no mere replay"),
         }
     }
 }
@@ -380,7 +382,7 @@ async fn claim(
 }
 
 /// Claims a run with its journal from its newest checkpoint on, as far as that was noted.
-async fn claim_from_checkpoint(
+pub(super) async fn claim_from_checkpoint(
     shared: &Shared,
     run: RunId,
 ) -> Result<(Option<Claim>, u64), StoreError> {

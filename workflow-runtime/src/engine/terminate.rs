@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use super::progress::Progress;
 use super::taking::Taking;
-use super::{EngineError, Shared, lines, waking};
+use super::{EngineError, Shared, lines, task, waking};
 use crate::clock::Timestamp;
 use crate::id_map::IdMap;
 use crate::ids::{RunId, StepId};
@@ -67,13 +67,13 @@ impl Terminate {
 
 /// Writes the end of a run that nobody drives.
 async fn end_now(shared: &Arc<Shared>, run: RunId, reason: Box<str>) -> Result<End, EngineError> {
-    let Some(claim) = shared.store.claim(run, 0).await? else {
-        return Err(EngineError::UnknownRun(run));
-    };
+    let (claim, from) = task::claim_from_checkpoint(shared, run).await?;
+    let claim = claim.ok_or(EngineError::UnknownRun(run))?;
     if let RunState::Ended(_) = claim.header.state {
         return Err(EngineError::Ended(run));
     }
-    let mut reader = Reader::new(run, shared.services.audit_key.clone(), &claim.frames);
+    let key = shared.services.audit_key.clone();
+    let mut reader = Reader::new(run, key, &claim.frames).leaving_out(from);
     let records: Vec<Record> = reader.by_ref().collect::<Result<_, _>>()?;
     let end = End::Cancelled(RunCancelled {
         reason,
@@ -121,6 +121,10 @@ fn letters(run: RunId, records: &[Record], end: &End, at: Timestamp) -> Changes 
             Event::RunStarted(started) => parent = started.parent,
             Event::ChildStarted(child) if !child.detached => {
                 children.insert(child.call, child.child);
+            }
+            Event::Checkpoint(carried) => {
+                let carried = carried.children.iter().filter(|child| !child.detached);
+                children.extend(carried.map(|child| (child.call, child.child)));
             }
             Event::RunSucceeds(left) => {
                 let carried = left.children.iter().filter(|child| !child.detached);

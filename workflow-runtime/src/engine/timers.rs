@@ -5,6 +5,7 @@
 //! writes to a journal: whether a timer has fired is decided by the run that set it.
 
 use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::task::Waker;
 use std::time::Duration;
@@ -102,10 +103,12 @@ impl Deadline {
     /// every pending timer has a wake-up.
     pub(crate) fn rearm(&self, waker: &Waker) {
         let mut pending = self.timers.pending();
-        pending
-            .by_deadline
-            .entry(self.key)
-            .or_insert_with(|| waker.clone());
+        if let Entry::Vacant(taken) = pending.by_deadline.entry(self.key) {
+            taken.insert(waker.clone());
+            drop(pending);
+            // Whoever took it may be about to nap for as long as it likes: nobody else was waiting.
+            self.timers.earlier.notify_one();
+        }
     }
 }
 

@@ -21,6 +21,12 @@ pub(crate) fn signal_name(token: &str) -> String {
     format!("hook:{token}")
 }
 
+/// The token that a name of [`signal_name`] is of.
+#[cfg(feature = "testing")]
+pub(crate) fn token_of(signal_name: &str) -> Option<&str> {
+    signal_name.strip_prefix("hook:")
+}
+
 /// Takes a token for a run.
 ///
 /// # Errors

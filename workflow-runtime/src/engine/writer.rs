@@ -5,14 +5,15 @@
 //! append; it never waits for it.
 
 use std::sync::Arc;
+use std::task::{Context, Poll};
 
 use super::outbox::is_message;
 use super::poison::Marked;
 use crate::clock::{Clock, Timestamp};
 use crate::ids::{RunId, StepId};
-use crate::journal::{Chain, Companion, Draft, Effect, Event};
+use crate::journal::{Chain, Companion, Draft, Effect, Event, Room};
 use crate::store::{
-    Append, BoxFuture, Changes, Durability, Epoch, RunEnd, Store, StoreError, StoreResult,
+    AckSlot, Append, BoxFuture, Changes, Durability, Epoch, RunEnd, Store, StoreError, StoreResult,
 };
 
 /// Appends to one run's journal.
@@ -26,6 +27,17 @@ pub(crate) struct Writer {
     pub(crate) durability: Durability,
     /// Letters below this number are in the journal, and the store has not been told; 0 if it has.
     pub(crate) taken: u64,
+    /// Where the store answers, if that is free.
+    pub(crate) slot: Option<Arc<AckSlot>>,
+    /// Where the frames lie.
+    pub(crate) room: Room,
+}
+
+impl Writer {
+    /// Tells the store that records from 2 up to a number are not needed any more.
+    pub(crate) fn forget(&self, below: u64) -> BoxFuture<'_, StoreResult<()>> {
+        self.store.forget(self.run, self.epoch, below)
+    }
 }
 
 /// What is delivered once it is durable.
@@ -36,9 +48,25 @@ pub(crate) enum Due {
     Letter(Box<Event>),
 }
 
+/// Where an append's acknowledgement comes from.
+pub(crate) enum Ack {
+    /// The run's own slot, or another one if that waits for an earlier append.
+    Slot(Arc<AckSlot>),
+    Future(BoxFuture<'static, StoreResult<()>>),
+}
+
+impl Ack {
+    pub(crate) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<StoreResult<()>> {
+        match self {
+            Self::Slot(slot) => slot.poll(cx),
+            Self::Future(future) => future.as_mut().poll(cx),
+        }
+    }
+}
+
 /// An append on its way to the disk.
 pub(crate) struct Commit {
-    pub(crate) ack: BoxFuture<'static, StoreResult<()>>,
+    pub(crate) ack: Ack,
     /// What is delivered, in journal order: nearly always one.
     pub(crate) first: Option<(Due, Timestamp)>,
     pub(crate) others: Vec<(Due, Timestamp)>,
@@ -94,7 +122,7 @@ impl Writer {
                 let notes = notes.map(|message| message.into_note(self.run, seq, time));
                 changes.get_or_insert_default().notes.extend(notes);
             }
-            frames.push(draft.seal(time, &mut self.chain));
+            frames.push(draft.seal_in(time, &mut self.chain, &mut self.room));
             companions.extend(draft.take_companion());
             let due = match draft.into_effect() {
                 Effect::Delivers(call) => Due::Call(call),
@@ -131,7 +159,7 @@ impl Writer {
         } else {
             Durability::Buffered
         };
-        let ack = self.store.append(Append {
+        let append = Append {
             run: self.run,
             epoch: self.epoch,
             first_seq,
@@ -140,10 +168,10 @@ impl Writer {
             taken: std::mem::take(&mut self.taken),
             changes,
             durability,
-        });
+        };
         let ack = match companions.is_empty() {
-            true => ack,
-            false => settling(ack, companions),
+            true => self.hand_over(append),
+            false => Ack::Future(settling(self.store.append(append), companions)),
         };
         Commit {
             ack,
@@ -154,6 +182,31 @@ impl Writer {
             durability,
             news,
             unmarked,
+        }
+    }
+
+    /// Hands an append to the store, to be answered in the slot that is free or in a new one.
+    fn hand_over(&mut self, append: Append) -> Ack {
+        let slot = self.slot.take().unwrap_or_default();
+        match self.store.append_into(append, &slot) {
+            None => Ack::Slot(slot),
+            Some(future) => {
+                self.slot = Some(slot);
+                Ack::Future(future)
+            }
+        }
+    }
+
+    /// The run only waits: gives back memory that it may not need for days.
+    pub(crate) fn rest(&mut self) {
+        self.slot = None;
+        self.room.give_back();
+    }
+
+    /// Takes a slot back whose answer was taken.
+    pub(crate) fn answered(&mut self, ack: Ack) {
+        if let Ack::Slot(slot) = ack {
+            self.slot = Some(slot);
         }
     }
 }

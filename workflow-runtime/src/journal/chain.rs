@@ -7,6 +7,7 @@
 
 use bytes::Bytes;
 
+use super::room::Room;
 use crate::hashing::HashContext;
 use crate::ids::RunId;
 
@@ -88,6 +89,21 @@ impl Chain {
         self.next_seq += 1;
         frame.extend_from_slice(&self.link);
         frame.into()
+    }
+
+    /// The same, with the frame where the run has room for it.
+    pub(super) fn seal_in(&mut self, body: &[u8], room: &mut Room) -> Bytes {
+        self.link = self.link_to(&body[1..]);
+        self.next_seq += 1;
+        room.put(body, &self.link)
+    }
+
+    /// Goes on behind a body, and returns its link.
+    #[cfg(feature = "export")]
+    pub(crate) fn extend(&mut self, body: &[u8]) -> [u8; LINK_LEN] {
+        self.link = self.link_to(body);
+        self.next_seq += 1;
+        self.link
     }
 
     /// Frames the record of another journal, which was checked there, as the next one of this.

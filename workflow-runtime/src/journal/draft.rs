@@ -12,6 +12,7 @@ use serde::{Serialize, Serializer};
 use super::chain::{Chain, FORMAT_VERSION, LINK_LEN};
 use super::kinds::Outcome;
 use super::record::{Event, STEP_COMPLETED, STEP_INTENT};
+use super::room::Room;
 use crate::clock::Timestamp;
 use crate::codec::{self, Fields};
 use crate::digest::InputDigest;
@@ -257,12 +258,25 @@ impl Draft {
 
     /// Gives the record its time and its place. Once: the bytes are the frame's then.
     pub(crate) fn seal(&mut self, time: Timestamp, chain: &mut Chain) -> Bytes {
+        chain.seal_in_place(self.timed(time))
+    }
+
+    /// The same, with the frame where the run has room for it.
+    pub(crate) fn seal_in(&mut self, time: Timestamp, chain: &mut Chain, room: &mut Room) -> Bytes {
+        let frame = self.timed(time);
+        match room.takes(frame.len() + LINK_LEN) {
+            true => chain.seal_in(&frame, room),
+            false => chain.seal_in_place(frame),
+        }
+    }
+
+    fn timed(&mut self, time: Timestamp) -> Vec<u8> {
         let mut frame = std::mem::take(&mut self.frame);
         match codec::long_number(time.as_micros()) {
             Some(encoded) => frame[2..HEAD_LEN].copy_from_slice(&encoded),
             None => drop(frame.splice(2..HEAD_LEN, codec::encode(&time))), // a clock that begins in 1970
         }
-        chain.seal_in_place(frame)
+        frame
     }
 }
 
@@ -413,6 +427,19 @@ mod tests {
                 damaged[at] = value;
                 check(&damaged);
             }
+        }
+    }
+
+    #[test]
+    fn a_frame_is_the_same_wherever_it_lies() {
+        let run = RunId::from_bytes([1; 16]);
+        let (mut alone, mut roomy) = (Chain::new(run, None), Chain::new(run, None));
+        let mut room = Room::default();
+        for (n, step) in steps().into_iter().cycle().take(40).enumerate() {
+            let time = Timestamp::from_micros(1_700_000_000_000_000 + n as u64);
+            let event = Event::StepCompleted(step);
+            let frame = Draft::of(&event).seal_in(time, &mut roomy, &mut room);
+            assert_eq!(frame, Draft::of(&event).seal(time, &mut alone));
         }
     }
 

@@ -1,19 +1,20 @@
 //! The journal: what happened in a run, in order, for ever.
 //!
 //! Owns the reading of a run's frames back into verified, typed records. The files tell the
-//! story: `kinds` and `record` what can be said, `draft` how it is written, `chain` what holds it together, `timeline` how it is shown
+//! story: `kinds` and `record` what can be said, `draft` and `room` how it is written, `chain` what holds it together, `timeline` how it is shown
 //! to a person. It never writes to a store and never decodes a user's payload.
 
 mod chain;
 mod draft;
 mod kinds;
 mod record;
+mod room;
 mod timeline;
 
 use bytes::Bytes;
 
 use crate::ids::RunId;
-use crate::store::{RunHeader, RunState};
+use crate::store::{KeptJournal, RunHeader, RunState};
 
 pub(crate) use chain::{AuditKey, Chain};
 pub(crate) use draft::{Companion, Draft, Effect, Source, StepCompletedParts, StepIntentParts};
@@ -25,6 +26,7 @@ pub use kinds::{
     TimerFired, TimerSet, UndoCarried, UndoStep,
 };
 pub use record::{Event, Record};
+pub(crate) use room::Room;
 
 /// Says which record of which run cannot be trusted or read, and why.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -66,7 +68,8 @@ impl Journal {
         &self.header
     }
 
-    /// The records, in order.
+    /// The records, in order. A run that begins anew with checkpoints forgets old ones: then the number behind the second is
+    /// not the next one.
     pub fn records(&self) -> &[Record] {
         &self.records
     }
@@ -83,7 +86,8 @@ pub(crate) fn check_ends(header: &RunHeader, records: &[Record]) -> Result<(), J
     let problem = if !matches!(first, Some(Event::RunStarted(_))) {
         "record 0 is not the start of the run".to_owned()
     } else if has_ended && !ends {
-        format!("record {} is missing: the run has ended", records.len())
+        let next = records.last().map_or(0, |last| last.seq + 1);
+        format!("record {next} is missing: the run has ended")
     } else {
         return Ok(());
     };
@@ -94,12 +98,28 @@ pub(crate) fn check_ends(header: &RunHeader, records: &[Record]) -> Result<(), J
     })
 }
 
+/// Reads what a frame says without its chain, to show it.
+#[cfg(feature = "testing")]
+pub(crate) fn peek(frame: &Bytes) -> Option<Event> {
+    let body = frame.get(1..frame.len().checked_sub(chain::LINK_LEN)?)?;
+    Event::decode(body).ok().map(|(_, event)| event)
+}
+
 /// Verifies a journal from its beginning and decodes it, record by record.
 pub(crate) struct Reader<'a> {
     run: RunId,
     chain: Chain,
     frames: std::slice::Iter<'a, Bytes>,
-    left_out: Option<u64>,
+    /// Behind which record frames are left out, and up to which.
+    left_out: Option<LeftOut>,
+}
+
+/// Frames that a reader is not given.
+struct LeftOut {
+    behind: u64,
+    until: u64,
+    /// Whether they are gone: only a checkpoint is a reason for that.
+    forgotten: bool,
 }
 
 impl<'a> Reader<'a> {
@@ -115,8 +135,24 @@ impl<'a> Reader<'a> {
     /// Reads frames of which those between the first one and the one of this sequence number are left out.
     /// The link of that one is taken as it is.
     pub(crate) fn leaving_out(mut self, until: u64) -> Self {
-        self.left_out = Some(until).filter(|until| *until > 1);
+        self.left_out = (until > 1).then_some(LeftOut {
+            behind: 1,
+            until,
+            forgotten: false,
+        });
         self
+    }
+
+    /// Reads a journal as far as it is kept. The link of the last record that was forgotten is taken as it is; what
+    /// comes behind it must be a checkpoint.
+    pub(crate) fn of(run: RunId, key: Option<AuditKey>, kept: &'a KeptJournal) -> Self {
+        let mut reader = Self::new(run, key, &kept.frames);
+        reader.left_out = (kept.kept_from > 0).then_some(LeftOut {
+            behind: 2,
+            until: kept.kept_from,
+            forgotten: true,
+        });
+        reader
     }
 
     /// Reads frames of which the first one has this sequence number and is not looked at: its link is taken as
@@ -155,12 +191,30 @@ impl Iterator for Reader<'_> {
     type Item = Result<Record, JournalError>;
 
     fn next(&mut self) -> Option<Self::Item> {
-        if self.chain.next_seq() == 1
-            && let Some(until) = self.left_out.take()
-        {
-            self.chain.skip_to(until, self.frames.next()?);
-        }
+        let seq = self.chain.next_seq();
+        let left_out = self.left_out.take_if(|left_out| left_out.behind == seq);
+        let Some(LeftOut {
+            until, forgotten, ..
+        }) = left_out
+        else {
+            let frame = self.frames.next()?;
+            return Some(self.read(frame));
+        };
+        self.chain.skip_to(until, self.frames.next()?);
         let frame = self.frames.next()?;
-        Some(self.read(frame))
+        let record = self.read(frame);
+        Some(match record {
+            Ok(record) if forgotten && !matches!(record.event, Event::Checkpoint(_)) => {
+                Err(JournalError {
+                    run: self.run,
+                    problem: format!(
+                        "records 2 to {until} are missing, and record {} is no checkpoint that made them superfluous",
+                        record.seq
+                    ),
+                    newer: false,
+                })
+            }
+            record => record,
+        })
     }
 }

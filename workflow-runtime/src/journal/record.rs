@@ -124,6 +124,19 @@ pub enum Event {
     RunContinued(RunContinued),
 }
 
+#[cfg(feature = "export")]
+impl Record {
+    /// Encodes the record's body, as it is in its journal.
+    pub(crate) fn body(&self) -> Vec<u8> {
+        let (tag, fields) = self.event.encode_fields();
+        let mut body = Vec::with_capacity(10 + fields.len());
+        body.push(tag);
+        codec::encode_into(&self.time, &mut body);
+        body.extend_from_slice(&fields);
+        body
+    }
+}
+
 /// Says why bytes are not a record.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum RecordError {

@@ -23,7 +23,13 @@ impl fmt::Display for Journal {
         }
         writeln!(f)?;
         let began = self.records().first().map(|record| record.time);
+        let mut next = 0;
         for record in self.records() {
+            if record.seq > next {
+                let last = record.seq - 1;
+                writeln!(f, "{:>9}       records {next} to {last} are forgotten", "…")?;
+            }
+            next = record.seq + 1;
             let offset = record.time.since(began.unwrap_or_default());
             writeln!(
                 f,

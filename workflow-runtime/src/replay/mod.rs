@@ -23,7 +23,13 @@ use crate::journal::{
 };
 
 pub use fresh::{FreshFor, OnStale};
-pub(crate) use mismatch::{Asked, ChildMismatch, Difference, Mismatch, compare_inputs};
+#[cfg(feature = "testing")]
+pub(crate) use mismatch::show as show_value;
+pub(crate) use mismatch::{
+    Asked, ChildMismatch, Difference, Mismatch, compare_inputs, is_redacted,
+};
+#[cfg(feature = "testing")]
+pub(crate) use mismatch::{REDACTED, describe_call, show_differences};
 pub(crate) use past::{Fork, Past, Patch};
 
 /// A journal as replay needs it.
@@ -302,6 +308,32 @@ impl History {
             self.past.add(id, seq, true);
         }
         self.deliveries.push_back(delivery);
+    }
+}
+
+#[cfg(feature = "testing")]
+impl History {
+    /// How many outcomes of steps are to be delivered.
+    pub(crate) fn steps(&self) -> usize {
+        let deliveries = self.deliveries.iter();
+        deliveries
+            .filter(|delivery| matches!(delivery.what, Recorded::Step(_)))
+            .count()
+    }
+
+    /// Why the run aborted, if it did or is about to.
+    pub(crate) fn aborted(&self) -> Option<Box<str>> {
+        let closing = self
+            .deliveries
+            .iter()
+            .find_map(|delivery| match &delivery.what {
+                Recorded::Closing(closing) => Some(&closing.cause),
+                _ => None,
+            });
+        match closing.or(self.end.as_ref()) {
+            Some(End::Aborted(aborted)) => Some(aborted.reason.clone()),
+            _ => None,
+        }
     }
 }
 

@@ -95,6 +95,16 @@ pub enum StoreError {
         /// The run.
         run: RunId,
     },
+    /// Records were asked for that the run forgot.
+    #[error(
+        "{run} forgot its records from 2 up to {kept_from}, which a checkpoint made superfluous: read what is left of them with `journal`"
+    )]
+    Forgotten {
+        /// The run.
+        run: RunId,
+        /// The first record behind those that it forgot.
+        kept_from: u64,
+    },
     /// There is no such run.
     #[error("there is no {run} in this store")]
     UnknownRun {

@@ -13,6 +13,8 @@
 //!   not, its [`Changes`] included.
 //! - **Append-only and gapless.** `(run, sequence)` never changes its value; an append whose
 //!   `first_seq` is not the next one is refused with [`StoreError::OutOfOrder`].
+//! - **Forgetting is asked for.** Only the owner of a run says which records it does not need ([`Store::forget`]). They are
+//!   never read as something else: a read that would have to hold one is refused with [`StoreError::Forgotten`].
 //! - **Fenced.** Every write carries the [`Epoch`] under which its run was claimed; a write
 //!   with an older epoch is refused with [`StoreError::StaleEpoch`] and changes nothing. No epoch of
 //!   a run is given twice, also not after it slept.
@@ -31,6 +33,7 @@
 //!
 //! `store::conformance` checks all of this on any implementation.
 
+mod ack;
 pub mod conformance;
 mod error;
 mod lines;
@@ -42,12 +45,14 @@ mod writes;
 
 use std::future::Future;
 use std::pin::Pin;
+use std::sync::Arc;
 
 use bytes::Bytes;
 
 use crate::clock::Timestamp;
 use crate::ids::RunId;
 
+pub use ack::{AckSender, AckSlot};
 pub use error::{StoreError, StoreResult};
 pub use lines::Newest;
 pub use notes::{Guard, NoteChange, NoteKey};
@@ -56,8 +61,8 @@ pub use runs::{
     RunPosition, RunQuery, RunState, StateKind,
 };
 pub use writes::{
-    Append, Changes, Claim, Commit, Committed, Creation, Letter, Mail, NewRun, Refusal, Released,
-    Reopening, Sleeper,
+    Append, Changes, Claim, Commit, Committed, Creation, KeptJournal, Letter, Mail, NewRun,
+    Refusal, Released, Reopening, Sleeper,
 };
 
 /// A boxed, sendable future.
@@ -77,6 +82,19 @@ pub trait Store: Send + Sync + 'static {
     /// Appends of one run are durable in the order in which this was called, even when the
     /// futures are polled in another order or dropped.
     fn append(&self, append: Append) -> BoxFuture<'static, StoreResult<()>>;
+
+    /// Appends as [`append`](Self::append) does, and answers in a slot that the caller has for it. A future is
+    /// returned instead if the store does not use the slot, or refuses the append at once.
+    ///
+    /// Every step is one append. A store that gives each a future of its own allocates for it.
+    fn append_into(
+        &self,
+        append: Append,
+        slot: &Arc<AckSlot>,
+    ) -> Option<BoxFuture<'static, StoreResult<()>>> {
+        let _ = slot;
+        Some(self.append(append))
+    }
 
     /// Creates runs, posts letters and changes notes in one atomic write, synced, unless one of its
     /// guards or runs refuses: then nothing is changed.
@@ -114,6 +132,15 @@ pub trait Store: Send + Sync + 'static {
     /// journal too, and no further write to it is accepted.
     fn claim(&self, run: RunId, from: u64) -> BoxFuture<'_, StoreResult<Option<Claim>>>;
 
+    /// Says that a run does not need its records from 2 up to `below` any more: the store may forget them, at once, later or
+    /// never. The record `below` must have been acknowledged. Nobody has to wait for the answer.
+    ///
+    /// Not durable by itself: after a crash the records may be there again.
+    fn forget(&self, run: RunId, epoch: Epoch, below: u64) -> BoxFuture<'_, StoreResult<()>> {
+        let _ = (run, epoch, below);
+        Box::pin(std::future::ready(Ok(())))
+    }
+
     /// Takes a failed run up again, with the frame that says so.
     ///
     /// Refused with [`StoreError::Ended`] if it ended otherwise, with [`StoreError::OutOfOrder`] if the
@@ -148,8 +175,22 @@ pub trait Store: Send + Sync + 'static {
     /// Reads up to `limit` frames of a run's journal, from sequence `from` on.
     ///
     /// Empty past the end, and for a run that does not exist.
+    /// [`StoreError::Forgotten`] if one of them was [forgotten](Self::forget).
     fn frames(&self, run: RunId, from: u64, limit: usize)
     -> BoxFuture<'_, StoreResult<Vec<Bytes>>>;
+
+    /// Reads all of a run's journal that is kept: a store that forgets leaves out what it forgot.
+    ///
+    /// Empty for a run that does not exist.
+    fn journal(&self, run: RunId) -> BoxFuture<'_, StoreResult<KeptJournal>> {
+        Box::pin(async move {
+            let frames = self.frames(run, 0, usize::MAX).await?;
+            Ok(KeptJournal {
+                frames,
+                kept_from: 0,
+            })
+        })
+    }
 
     /// Returns the letters that wait for a run, from number `from` on.
     fn mail(&self, run: RunId, from: u64) -> BoxFuture<'_, StoreResult<Vec<Mail>>>;

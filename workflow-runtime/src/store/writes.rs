@@ -69,6 +69,15 @@ pub struct Claim {
     pub next_letter: u64,
 }
 
+/// A journal as far as it is kept: see [`Store::forget`](super::Store::forget).
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct KeptJournal {
+    /// All its frames, but for those that were forgotten.
+    pub frames: Vec<Bytes>,
+    /// Records from 2 up to this number were forgotten. 0: none.
+    pub kept_from: u64,
+}
+
 /// More that changes in one atomic write.
 #[derive(Debug, Clone, Default)]
 pub struct Changes {

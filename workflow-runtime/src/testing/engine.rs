@@ -10,6 +10,8 @@ use std::time::{Duration, SystemTime};
 use tokio::runtime::{Handle, RuntimeFlavor};
 use tokio::time::Instant;
 
+use super::steps::{Control, TellFaults};
+use super::{chaos, driving};
 use crate::call::Workflow;
 use crate::clock::{Clock, Timestamp};
 use crate::engine::{Engine, EngineBuilder, EngineError};
@@ -17,7 +19,7 @@ use crate::ids::RunIds;
 use crate::store::memory::MemoryStore;
 
 /// When a test's clock begins, unless it is told otherwise: 2030-01-01 00:00 UTC.
-const BEGINS: Timestamp = Timestamp::from_micros(1_893_456_000_000_000);
+pub(super) const BEGINS: Timestamp = Timestamp::from_micros(1_893_456_000_000_000);
 
 /// An engine for tests: in memory, with virtual time.
 ///
@@ -54,7 +56,9 @@ const BEGINS: Timestamp = Timestamp::from_micros(1_893_456_000_000_000);
 /// }
 /// ```
 pub struct TestEngine {
-    engine: Engine,
+    pub(super) engine: Engine,
+    told: TellFaults,
+    pub(super) patience: Duration,
     clock: Clock,
     opened_at: Timestamp,
 }
@@ -62,10 +66,15 @@ pub struct TestEngine {
 /// Sets a [`TestEngine`] up.
 #[must_use = "nothing is opened until `open` is awaited"]
 pub struct TestEngineBuilder {
-    engine: EngineBuilder,
-    store: MemoryStore,
-    seed: u64,
+    pub(super) engine: EngineBuilder,
+    pub(super) control: Arc<Control>,
+    pub(super) patience: Duration,
+    pub(super) store: MemoryStore,
+    pub(super) seed: u64,
     starts_at: Timestamp,
+    /// A clock that goes already: that of an engine which lived before.
+    pub(super) clock: Option<Clock>,
+    pub(super) jumps: Option<u64>,
 }
 
 impl TestEngine {
@@ -73,10 +82,23 @@ impl TestEngine {
     pub fn builder() -> TestEngineBuilder {
         TestEngineBuilder {
             engine: Engine::builder(),
+            control: Arc::default(),
+            patience: driving::PATIENCE,
             store: MemoryStore::new(),
             seed: 0,
             starts_at: BEGINS,
+            clock: None,
+            jumps: None,
         }
+    }
+
+    /// What the test has in its hands of the engine.
+    pub(super) fn control(&self) -> &Arc<Control> {
+        &self.told.0
+    }
+
+    pub(super) fn clock(&self) -> &Clock {
+        &self.clock
     }
 
     /// Reads the test's clock.
@@ -99,9 +121,7 @@ impl TestEngine {
             tokio::time::sleep(self.clock.pace(until.since(self.clock.now()))).await;
         }
         // What is due at this very moment was woken with this task, or behind it.
-        for _ in 0..SETTLING {
-            tokio::task::yield_now().await;
-        }
+        self.settle().await;
     }
 
     /// Turns the clock forward, as an operator or a time server turns a machine's: no timer has run meanwhile.
@@ -117,7 +137,7 @@ impl TestEngine {
 
 /// How often a test yields so that all tasks that can go on do: from a timer's wake-up to the end of a run
 /// are a few tasks, each woken by the one before it.
-const SETTLING: usize = 64;
+pub(super) const SETTLING: usize = 64;
 
 fn micros(time: Duration) -> i64 {
     i64::try_from(time.as_micros()).unwrap_or(i64::MAX)
@@ -180,26 +200,42 @@ impl TestEngineBuilder {
     ///
     /// If the runtime has more than one thread, or the configuration cannot work.
     pub async fn open(self) -> Result<TestEngine, EngineError> {
-        if Handle::current().runtime_flavor() != RuntimeFlavor::CurrentThread {
-            return Err(EngineError::Configuration(
-                "a `TestEngine` needs the current-thread runtime, whose time can be paused: use \
-                 `#[tokio::test]` without `flavor`"
-                    .into(),
-            ));
+        pause_time().await?;
+        let starts_at = self.starts_at;
+        let clock = self.clock.unwrap_or_else(|| Clock::virtual_from(starts_at));
+        if let Some(seed) = self.jumps {
+            chaos::jump_at_each_write(&self.store, &clock, seed);
         }
-        if !is_paused() {
-            tokio::time::pause();
-        }
-        let clock = Clock::virtual_from(self.starts_at);
         let opened_at = clock.now();
         let ids = RunIds::seeded(self.seed);
         let engine = self.engine.timed(clock.clone(), ids);
+        let engine = engine.tested(self.control.clone());
         Ok(TestEngine {
             engine: engine.open_with(self.store).await?,
+            told: TellFaults(self.control),
+            patience: self.patience,
             clock,
             opened_at,
         })
     }
+}
+
+/// Pauses tokio's time, unless it is paused already.
+pub(super) async fn pause_time() -> Result<(), EngineError> {
+    if Handle::current().runtime_flavor() != RuntimeFlavor::CurrentThread {
+        return Err(EngineError::Configuration(
+            "a `TestEngine` needs the current-thread runtime, whose time can be paused: use \
+             `#[tokio::test]` without `flavor`"
+                .into(),
+        ));
+    }
+    if !is_paused() {
+        tokio::time::pause();
+        // Real time has passed since the runtime began, which is where tokio counts its milliseconds from. Behind a first
+        // jump the time is a whole one: without that the same seed had other times on a slower machine.
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+    Ok(())
 }
 
 /// Says whether tokio's time stands still. To pause it twice is a panic, and there is no way to ask.

@@ -8,6 +8,8 @@ use std::panic::Location;
 use std::task::Waker;
 
 use super::outside::Outside;
+#[cfg(feature = "testing")]
+use super::waits::{Awaited, Wait};
 use super::{RunCore, State, Trouble};
 use crate::clock::Timestamp;
 use crate::engine::obstacle::Obstacle;
@@ -17,7 +19,7 @@ use crate::id_map::IdSet;
 use crate::ids::{CallKind, RunId, StepId};
 use crate::journal::{CancelRequested, CarriedChild, ChildStarted, Draft, End, Event};
 use crate::replay::{
-    Asked, ChildMismatch, Known, Verdict, WaitingCall, compare_inputs, judge_child,
+    Asked, ChildMismatch, Known, Verdict, WaitingCall, compare_inputs, is_redacted, judge_child,
 };
 use crate::store::{Letter, NewRun, ParkReason};
 
@@ -130,6 +132,16 @@ impl Outside {
         self.children.values().any(|child| child.waker.is_some())
     }
 
+    /// The children that the code waits for, with their runs.
+    #[cfg(feature = "testing")]
+    pub(super) fn awaited_children(&self) -> impl Iterator<Item = Wait> {
+        let waiting = self.children.values().filter(|one| one.waker.is_some());
+        waiting.map(|child| Wait {
+            what: Awaited::Child(child.name, child.run),
+            site: Some(child.site),
+        })
+    }
+
     /// The children that the code waits for.
     pub(super) fn waiting_children(&self) -> impl Iterator<Item = WaitingCall> {
         let waiting = self.children.iter().filter(|(_, one)| one.waker.is_some());
@@ -220,11 +232,15 @@ impl RunCore {
                     let input = started.input.as_ref()?;
                     payloads.value(input).ok()
                 };
+                let mut redacted = false;
                 if let (Some(recorded), Some(now)) = (value(recorded), value(now)) {
                     differences = compare_inputs(&recorded, &now);
+                    redacted = is_redacted(&recorded);
                 }
-                if !differences.is_empty() && differences.iter().all(|one| one.is_one_sided()) {
-                    return self.warn(Warning::OTHER_FIELDS);
+                match differences.iter().all(|one| one.is_one_sided()) {
+                    true if !differences.is_empty() => return self.warn(Warning::OTHER_FIELDS),
+                    true if redacted => return,
+                    _ => {}
                 }
             }
             Verdict::Swallow | Verdict::Diverged => {}

@@ -12,6 +12,8 @@ use bytes::Bytes;
 
 use super::children::Child;
 use super::undo::UndoLog;
+#[cfg(feature = "testing")]
+use super::waits::{Awaited, Wait};
 use super::{Phase, RunCore, State};
 use crate::clock::Timestamp;
 use crate::engine::notes;
@@ -78,6 +80,18 @@ impl Outside {
 }
 
 impl Outside {
+    /// The signals that the code waits for.
+    #[cfg(feature = "testing")]
+    pub(super) fn awaited_signals(&self) -> impl Iterator<Item = Wait> {
+        let named = self.signals.iter();
+        named.flat_map(|(name, one)| {
+            one.waiters.iter().map(|waiter| Wait {
+                what: Awaited::Signal(name.clone()),
+                site: Some(waiter.site),
+            })
+        })
+    }
+
     /// How much was received and not taken.
     pub(super) fn unread_bytes(&self) -> usize {
         let received = self.signals.values().flat_map(|one| &one.received);

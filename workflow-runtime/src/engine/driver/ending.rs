@@ -58,6 +58,10 @@ impl Driver {
             if let Some(exit) = self.uncalled_child(true) {
                 return Next::Exit(exit);
             }
+            #[cfg(feature = "testing")]
+            if let Some(exit) = self.verified() {
+                return Next::Exit(exit);
+            }
             self.record_discarded();
         }
         let is_live = !matches!(self.stage, Stage::Replaying | Stage::Recovering);

@@ -19,6 +19,8 @@ mod replaying;
 mod resting;
 mod stale;
 mod tolerant;
+#[cfg(feature = "testing")]
+mod verifying;
 
 use std::borrow::Cow;
 use std::collections::VecDeque;
@@ -35,10 +37,14 @@ use self::permit::Permit;
 pub(crate) use self::probe::Probed;
 use self::resting::Resting;
 use self::stale::Staleness;
+#[cfg(feature = "testing")]
+pub(crate) use self::verifying::{Verified, Verifying};
 use super::core::{Delivered, RunCore};
 use super::obstacle::Obstacle;
 use super::poison::Marked;
 use super::registry::WorkflowFuture;
+#[cfg(feature = "testing")]
+use super::tested::TellRested;
 use super::timers::Deadline;
 use super::warnings::Warning;
 use super::writer::{Commit, Due, Writer};
@@ -67,6 +73,9 @@ pub(crate) enum Exit {
     Left,
     /// The run only waits, and needs no memory until then.
     Asleep(Option<Timestamp>),
+    /// Nothing but a replay was wanted, and it came to its end.
+    #[cfg(feature = "testing")]
+    Verified(Box<Verified>),
 }
 
 /// How far the driver is.
@@ -148,6 +157,9 @@ pub(crate) struct Driver {
     after_crash: bool,
     /// Nothing but a replay is wanted.
     probing: bool,
+    /// Nothing but a replay is wanted, and all that it comes to is.
+    #[cfg(feature = "testing")]
+    verifying: Option<Box<Verifying>>,
     /// The process died while it was driven, and it has achieved nothing since.
     marked: Option<Box<Marked>>,
     permit: Permit,
@@ -230,6 +242,8 @@ impl Driver {
             after_crash: crash.after_crash,
             marked: crash.marked,
             probing: false,
+            #[cfg(feature = "testing")]
+            verifying: None,
             permit: Permit::Released,
             started: false,
             warned_idle: false,
@@ -244,7 +258,7 @@ impl Driver {
     /// Takes the acknowledgements that have come, in order.
     fn collect_commits(&mut self, cx: &mut Context<'_>) -> Result<(), StoreError> {
         while let Some(commit) = self.commits.front_mut() {
-            match commit.ack.as_mut().poll(cx) {
+            match commit.ack.poll(cx) {
                 Poll::Pending => break,
                 Poll::Ready(Err(error)) => return Err(error),
                 Poll::Ready(Ok(())) => {
@@ -258,7 +272,9 @@ impl Driver {
                         let (end, durability) = (commit.end, commit.durability);
                         self.core.acknowledged(end, durability, &commit.announced);
                     }
-                    self.commits.pop_front();
+                    if let Some(commit) = self.commits.pop_front() {
+                        self.writer.answered(commit.ack);
+                    }
                     if let (Some(news), Some(engine)) = (news, self.core.services.engine()) {
                         engine.spread(*news);
                     }
@@ -432,6 +448,7 @@ impl Driver {
         self.commits.shrink_to_fit();
         self.durable.shrink_to_fit();
         self.drafts.shrink_to_fit();
+        self.writer.rest();
         self.core.rest();
     }
 }
@@ -443,6 +460,8 @@ impl Future for Driver {
         let this = self.get_mut();
         let span = this.span.clone();
         let _entered = span.enter();
+        #[cfg(feature = "testing")]
+        let _rests = this.core.services.tested.clone().map(TellRested);
         this.core.signal.set_task(cx.waker());
         if !this.started && this.core.is_leaving() {
             return Poll::Ready(this.leave());

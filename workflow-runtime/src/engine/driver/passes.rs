@@ -2,7 +2,7 @@
 //!
 //! Owns the change from one pass through a workflow to the next. It waits until nothing of the old pass is on
 //! its way, so that no record of it comes after the checkpoint; a resumed run then begins with the
-//! newest checkpoint and reads nothing before it.
+//! newest checkpoint and reads nothing before it. Also has the store forget passes that are long over.
 
 use std::sync::Arc;
 
@@ -23,6 +23,9 @@ const LONG_PASS: u64 = 10_000;
 
 /// How many steps of earlier passes may be left to be undone before somebody is told.
 const MANY_OWED: u64 = 10_000;
+
+/// After how many records what came before the last pass is forgotten: seldom enough to cost nothing.
+const FORGOTTEN_EVERY: u64 = 128;
 
 /// What comes after the workflow as it is.
 pub(super) enum NextPass {
@@ -94,10 +97,27 @@ impl Driver {
         self.core.annotate(&Event::Checkpoint(checkpoint.clone()));
         self.write_outbox(None);
         self.note_owed();
+        self.forget_passes(seq);
         match self.enter_pass(&checkpoint, seq) {
             Ok(()) => Next::Again,
             Err(obstacle) => Next::Exit(self.park(obstacle)),
         }
+    }
+
+    /// Has the store forget what came before the pass that ends with a checkpoint, now and then. Not if something is to be
+    /// undone if the run does not complete: the passes that did it are read again then.
+    fn forget_passes(&mut self, checkpoint: u64) {
+        let began = self.pass.1;
+        let is_due = checkpoint / FORGOTTEN_EVERY > began / FORGOTTEN_EVERY;
+        if !is_due
+            || began == 0
+            || self.core.owed_steps() > 0
+            || self.core.services.config.keep_passes
+        {
+            return;
+        }
+        // The record before it is needed for its link in the chain. If this is refused, the run's next write is too.
+        drop(self.writer.forget(began - 1));
     }
 
     /// Makes the workflow of a pass. Its calls are counted anew, in a scope of their own.

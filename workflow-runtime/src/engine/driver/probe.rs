@@ -33,6 +33,8 @@ impl Driver {
             Exit::Ended(_) | Exit::Left | Exit::Asleep(_) => {
                 unreachable!("a replay neither ends nor leaves a run")
             }
+            #[cfg(feature = "testing")]
+            Exit::Verified(_) => unreachable!("a replay that is tried is not verified"),
         })
     }
 

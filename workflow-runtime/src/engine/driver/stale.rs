@@ -27,6 +27,15 @@ impl Driver {
         let Recorded::Step(step) = &delivery.what else {
             return None;
         };
+        #[cfg(feature = "testing")]
+        if let Some(verifying) = &self.verifying {
+            let reason = verifying.aborted_as_stale(call.name)?;
+            let ends_here = fresh_for.on_stale == OnStale::Abort && self.is_frontier();
+            return ends_here.then(|| {
+                self.abort(reason, false);
+                Next::Again
+            });
+        }
         let (run, id) = (self.core.run(), step.step);
         let recovery = &self.core.services.recovery;
         let of_earlier_process = delivery.time < recovery.opened_at();

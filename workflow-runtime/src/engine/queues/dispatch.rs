@@ -4,7 +4,7 @@
 //! the notes, and decided by a commit that is refused if another dispatcher was faster.
 
 use std::borrow::Cow;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -15,6 +15,7 @@ use crate::clock::Timestamp;
 use crate::engine::notes::{self, Space};
 use crate::engine::warnings::Warning;
 use crate::engine::{EngineError, Shared};
+use crate::ids::RunId;
 
 /// How long the clock may go unlooked at: one that was set is noticed after this.
 const LONGEST_NAP: Duration = Duration::from_secs(1);
@@ -65,6 +66,8 @@ struct Known {
     /// Runs that had their turn before this engine was opened were looked at.
     adopted: bool,
     warned: bool,
+    /// Runs whose lease is over, of which there was a warning.
+    overdue: HashSet<RunId>,
 }
 
 impl Server {
@@ -119,7 +122,8 @@ impl Server {
                 let before = before.remove(&*name);
                 let known = Known {
                     warned: before.as_ref().is_some_and(|known| known.warned),
-                    adopted: before.is_some_and(|known| known.adopted),
+                    adopted: before.as_ref().is_some_and(|known| known.adopted),
+                    overdue: before.map(|known| known.overdue).unwrap_or_default(),
                     settings,
                 };
                 self.queues.insert(name.into(), known);
@@ -134,7 +138,7 @@ impl Known {
             .settings
             .as_ref()
             .map_err(|problem| refuse(name, problem.clone()))?;
-        let mut round = Round::new(shared, name, settings);
+        let mut round = Round::new(shared, name, settings, &mut self.overdue);
         if !self.adopted {
             round.adopt().await?;
             self.adopted = true;

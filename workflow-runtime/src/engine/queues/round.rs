@@ -1,7 +1,7 @@
 //! One look at one queue: what is ready, what goes on, and whose turn it is.
 
 use std::borrow::Cow;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -28,6 +28,8 @@ pub(super) struct Round<'a> {
     shared: &'a Arc<Shared>,
     queue: &'a str,
     settings: &'a Settings,
+    /// Runs whose lease is over, of which there was a warning.
+    overdue: &'a mut HashSet<RunId>,
     now: Timestamp,
     nap: Duration,
 }
@@ -73,11 +75,17 @@ struct Chosen {
 }
 
 impl<'a> Round<'a> {
-    pub(super) fn new(shared: &'a Arc<Shared>, queue: &'a str, settings: &'a Settings) -> Self {
+    pub(super) fn new(
+        shared: &'a Arc<Shared>,
+        queue: &'a str,
+        settings: &'a Settings,
+        overdue: &'a mut HashSet<RunId>,
+    ) -> Self {
         Self {
             shared,
             queue,
             settings,
+            overdue,
             now: shared.services.clock.now(),
             nap: Duration::MAX,
         }
@@ -191,7 +199,7 @@ impl<'a> Round<'a> {
     }
 
     /// Counts the slots that are held.
-    async fn slots(&self) -> Result<Slots, EngineError> {
+    async fn slots(&mut self) -> Result<Slots, EngineError> {
         let mut slots = Slots::default();
         let mut pages = Pages::new(Space::QueueSlot, self.namespace(), self.queue);
         loop {
@@ -203,15 +211,24 @@ impl<'a> Round<'a> {
                 let slot: Slot = read(self.queue, &bytes)?;
                 let over_at = slot.since.after(self.settings.live.lease());
                 if !is_held(self.shared, slot.run).await? {
+                    self.overdue.remove(&slot.run);
                     slots.free.push(key);
                 } else if over_at <= self.now {
                     self.warn_of_lease(slot.run);
-                    slots.free.push(key);
+                    if self.has_begun(slot.run).await? {
+                        slots.free.push(key);
+                    }
                 } else {
                     slots.hold(slot.queue_key, over_at);
                 }
             }
         }
+    }
+
+    /// Says whether a run that had its turn shows it in its journal. Until then its slot's note is all that a later
+    /// process could wake it by, so that the note outlives the lease.
+    async fn has_begun(&self, run: RunId) -> Result<bool, EngineError> {
+        Ok(!self.shared.store.frames(run, 1, 1).await?.is_empty())
     }
 
     /// Gives slots to those whose turn it is. `false`: another dispatcher was faster, or there may be more.
@@ -369,7 +386,10 @@ impl<'a> Round<'a> {
         }
     }
 
-    fn warn_of_lease(&self, run: RunId) {
+    fn warn_of_lease(&mut self, run: RunId) {
+        if !self.overdue.insert(run) {
+            return;
+        }
         self.shared.services.warnings.push(Warning {
             run: Some(run),
             workflow: "".into(),

@@ -14,6 +14,7 @@
 //! ```
 
 mod endings;
+mod forgetting;
 mod letters;
 mod lines;
 mod notes;
@@ -27,6 +28,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use bytes::Bytes;
 
 pub use self::endings::*;
+pub use self::forgetting::*;
 pub use self::letters::*;
 pub use self::lines::*;
 pub use self::notes::*;
@@ -97,6 +99,7 @@ macro_rules! __store_rules {
             an_id_that_exists_is_reported_and_left_unchanged
             racing_creations_of_one_id_make_one_run
             appended_frames_come_back_in_order
+            a_slot_serves_one_append_after_the_other
             an_append_that_is_not_the_next_is_refused
             appends_queued_back_to_back_are_accepted_in_call_order
             a_dropped_append_still_counts
@@ -111,6 +114,9 @@ macro_rules! __store_rules {
             a_claim_returns_the_whole_journal_and_a_higher_epoch
             a_claim_gives_the_first_frame_and_those_from_a_number_on
             claiming_an_unknown_run_gives_nothing
+            forgetting_leaves_what_was_not_forgotten
+            a_forgotten_record_is_never_read_as_another
+            only_the_owner_forgets_and_only_what_is_there
             reading_past_the_end_gives_nothing
             unfinished_runs_come_oldest_first
             runs_are_listed_newest_first_in_pages

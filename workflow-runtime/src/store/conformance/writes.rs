@@ -1,7 +1,9 @@
 //! Rules about writing: creation, order, fencing, finality, parking.
 
+use std::future::poll_fn;
+
 use super::*;
-use crate::store::StoreError;
+use crate::store::{AckSlot, StoreError};
 
 /// A created run is there, with the header and the frame it was given.
 pub async fn a_created_run_has_its_header_and_first_frame(harness: &dyn Harness) {
@@ -105,6 +107,27 @@ pub async fn appended_frames_come_back_in_order(harness: &dyn Harness) {
     expected.extend((1..5).map(|seq| frame(1, seq, 50)));
     expected.extend(three);
     assert_eq!(journal(&*store, 1).await, expected);
+}
+
+/// A slot serves one append after the other: each is answered there or by a future, and is durable then.
+/// One that is refused leaves the slot free.
+pub async fn a_slot_serves_one_append_after_the_other(harness: &dyn Harness) {
+    let store = harness.fresh().await;
+    let epoch = create(&*store, 1).await;
+    let slot = Arc::new(AckSlot::default());
+    let append_into = async |seq| {
+        let append = append(1, epoch, seq, vec![frame(1, seq, 33)]);
+        match store.append_into(append, &slot) {
+            Some(future) => future.await,
+            None => poll_fn(|cx| slot.poll(cx)).await,
+        }
+    };
+    for seq in 1..20 {
+        append_into(seq).await.expect("appended");
+        assert_eq!(journal(&*store, 1).await.len() as u64, seq + 1);
+        let refused = append_into(seq).await;
+        assert!(matches!(refused, Err(StoreError::OutOfOrder { .. })));
+    }
 }
 
 /// A gap and a repetition are both refused, and the error names both numbers.

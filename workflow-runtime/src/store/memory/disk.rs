@@ -4,7 +4,7 @@
 //! Owns the rules of the contract (order, fencing, finality) as pure functions over the
 //! table, and what of the log a restart finds. Never waits, and knows nothing of futures.
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, HashSet};
 
 use bytes::Bytes;
 
@@ -12,10 +12,13 @@ use super::faults::Surviving;
 use crate::clock::Timestamp;
 use crate::ids::RunId;
 use crate::store::{
-    Append, Changes, Claim, Commit, Creation, Durability, EndKind, Epoch, Guard, Mail, NewRun,
-    Newest, NoteChange, NoteKey, Parking, Refusal, Reopening, RunHeader, RunOrder, RunPosition,
-    RunQuery, RunState, Sleeper, StoreError, StoreResult,
+    Append, Changes, Claim, Commit, Creation, Durability, EndKind, Epoch, Guard, KeptJournal, Mail,
+    NewRun, Newest, NoteChange, NoteKey, Parking, Refusal, Reopening, RunHeader, RunOrder,
+    RunPosition, RunQuery, RunState, Sleeper, StoreError, StoreResult,
 };
+
+/// Records below this number are never forgotten.
+const ALWAYS_KEPT: u64 = 2;
 
 /// One write as it lies on the disk.
 #[derive(Debug, Clone)]
@@ -32,6 +35,8 @@ pub(super) enum Write {
     Sleep(RunId, Option<Timestamp>),
     /// A run was woken.
     Wake(RunId),
+    /// A run forgot its records from 2 up to this number.
+    Forget(RunId, u64),
     /// A failed run was taken up again.
     Reopen(RunId, Bytes, Vec<NoteChange>),
     /// Runs were deleted.
@@ -45,7 +50,7 @@ impl Write {
         match self {
             Self::Create(run) => run.durability,
             Self::Append(append) => append.durability,
-            Self::Sleep(..) | Self::Wake(_) => Durability::Buffered,
+            Self::Sleep(..) | Self::Wake(_) | Self::Forget(..) => Durability::Buffered,
             Self::Commit(_) | Self::Park(..) | Self::Reopen(..) | Self::Delete(_) | Self::Close => {
                 Durability::Synced
             }
@@ -109,6 +114,8 @@ impl Log {
 struct Run {
     header: RunHeader,
     frames: Vec<Bytes>,
+    /// Records from 2 up to this number were forgotten: their frames are empty.
+    kept_from: u64,
     epoch: Epoch,
     mail: Vec<Mail>,
     next_letter: u64,
@@ -125,6 +132,7 @@ impl Run {
             },
             header,
             frames: [&new.first].into_iter().chain(&new.rest).cloned().collect(),
+            kept_from: 0,
             mail: Vec::new(),
             next_letter: 0,
         }
@@ -133,12 +141,35 @@ impl Run {
     fn ended(&self) -> bool {
         matches!(self.header.state, RunState::Ended(_))
     }
+
+    fn forget(&mut self, below: u64) {
+        if below <= self.kept_from.max(ALWAYS_KEPT) || below >= self.frames.len() as u64 {
+            return;
+        }
+        self.kept_from = below;
+        let below = usize::try_from(below).expect("there are more frames than that");
+        for frame in &mut self.frames[ALWAYS_KEPT as usize..below] {
+            *frame = Bytes::new();
+        }
+    }
+
+    /// Refuses to read frames of which some were forgotten.
+    fn has(&self, from: u64, limit: usize) -> StoreResult<()> {
+        let end = from.saturating_add(limit as u64);
+        if from.max(ALWAYS_KEPT) < end.min(self.kept_from) {
+            return Err(StoreError::Forgotten {
+                run: self.header.run,
+                kept_from: self.kept_from,
+            });
+        }
+        Ok(())
+    }
 }
 
 /// All runs.
 #[derive(Debug, Default)]
 pub(super) struct Table {
-    runs: HashMap<RunId, Run>,
+    runs: BTreeMap<RunId, Run>,
     /// The listing order.
     order: BTreeMap<RunPosition, RunId>,
     notes: BTreeMap<NoteKey, Bytes>,
@@ -226,6 +257,7 @@ impl Table {
                 self.known(*run).header.state = RunState::Asleep { wake_at: *wake_at };
             }
             Write::Wake(run) => self.known(*run).header.state = RunState::Active,
+            Write::Forget(run, below) => self.known(*run).forget(*below),
             Write::Reopen(run, frame, notes) => {
                 let run = self.known(*run);
                 run.frames.push(frame.clone());
@@ -439,28 +471,46 @@ impl Table {
     }
 
     /// Hands a run to a new owner.
-    pub(super) fn claim(&mut self, run: RunId, from: u64) -> Option<Claim> {
-        let run = self.runs.get_mut(&run)?;
+    pub(super) fn claim(&mut self, run: RunId, from: u64) -> StoreResult<Option<Claim>> {
+        let Some(run) = self.runs.get_mut(&run) else {
+            return Ok(None);
+        };
         run.epoch = run.epoch.next();
-        Some(Claim {
+        run.has(from, usize::MAX)?;
+        Ok(Some(Claim {
             epoch: run.epoch,
             header: run.header.clone(),
             frames: frames_from(&run.frames, from),
             mail: run.mail.clone(),
             next_letter: run.next_letter,
-        })
+        }))
     }
 
     pub(super) fn header(&self, run: RunId) -> Option<RunHeader> {
         self.runs.get(&run).map(|run| run.header.clone())
     }
 
-    pub(super) fn frames(&self, run: RunId, from: u64, limit: usize) -> Vec<Bytes> {
+    pub(super) fn frames(&self, run: RunId, from: u64, limit: usize) -> StoreResult<Vec<Bytes>> {
         let Some(run) = self.runs.get(&run) else {
-            return Vec::new();
+            return Ok(Vec::new());
         };
+        run.has(from, limit)?;
         let from = usize::try_from(from).unwrap_or(usize::MAX);
-        run.frames.iter().skip(from).take(limit).cloned().collect()
+        let frames = run.frames.iter().skip(from).take(limit);
+        Ok(frames.cloned().collect())
+    }
+
+    pub(super) fn journal(&self, run: RunId) -> KeptJournal {
+        let Some(run) = self.runs.get(&run) else {
+            return KeptJournal::default();
+        };
+        let forgotten = ALWAYS_KEPT..run.kept_from;
+        let frames = (0..).zip(&run.frames);
+        let kept = frames.filter(|(seq, _)| !forgotten.contains(seq));
+        KeptJournal {
+            frames: kept.map(|(_, frame)| frame.clone()).collect(),
+            kept_from: run.kept_from,
+        }
     }
 
     pub(super) fn unfinished(&self) -> Vec<RunHeader> {

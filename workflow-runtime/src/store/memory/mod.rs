@@ -25,6 +25,8 @@
 mod disk;
 mod faults;
 mod process;
+#[cfg(feature = "testing")]
+mod watching;
 
 use std::future::ready;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -35,9 +37,11 @@ use tokio::sync::watch;
 use self::disk::{Log, Table, Write};
 pub use self::faults::{Fault, FaultPlan, Surviving};
 use self::process::{Held, Inner, Process};
+#[cfg(feature = "testing")]
+pub(crate) use self::watching::Written;
 use super::{
-    Append, BoxFuture, Changes, Claim, Commit, Committed, Creation, Epoch, Mail, NewRun,
-    NoteChange, NoteKey, Parking, Released, Reopening, RunHeader, RunQuery, Sleeper, Store,
+    Append, BoxFuture, Changes, Claim, Commit, Committed, Creation, Epoch, KeptJournal, Mail,
+    NewRun, NoteChange, NoteKey, Parking, Released, Reopening, RunHeader, RunQuery, Sleeper, Store,
     StoreResult,
 };
 use crate::clock::Timestamp;
@@ -90,6 +94,8 @@ impl MemoryStore {
             log,
             table,
             held: None,
+            #[cfg(feature = "testing")]
+            watched: watching::Watched::default(),
         };
         Self {
             shared: Arc::new(Shared {
@@ -109,7 +115,7 @@ impl MemoryStore {
     /// once without faults, then once for every `k` in `0..store.writes()`.
     ///
     /// Creating, appending, committing, parking, reopening, deleting and the first close are writes;
-    /// refused calls are not, nor are sleeping and waking, which promise nothing.
+    /// refused calls are not, nor are sleeping, waking and forgetting, which promise nothing.
     pub fn writes(&self) -> u64 {
         self.lock().writes
     }
@@ -310,8 +316,10 @@ impl Store for MemoryStore {
             // Not a write of the caller's: no fault is planned for it.
             inner.record(Write::Wake(run));
         }
-        let claim = inner.table.claim(run, from);
-        self.after_held(&inner, claim)
+        match inner.table.claim(run, from) {
+            Ok(claim) => self.after_held(&inner, claim),
+            Err(error) => Box::pin(ready(Err(error))),
+        }
     }
 
     fn put_to_sleep(
@@ -332,6 +340,19 @@ impl Store for MemoryStore {
             Ok(false) => Box::pin(ready(Ok(Released::HasMail))),
             Err(error) => Box::pin(ready(Err(error))),
         }
+    }
+
+    fn forget(&self, run: RunId, epoch: Epoch, below: u64) -> BoxFuture<'_, StoreResult<()>> {
+        let mut inner = self.lock();
+        if let Some(refusal) = inner.refusal() {
+            return refusal.answer();
+        }
+        let owned = inner.table.accept_park(run, epoch);
+        if owned.is_ok() {
+            // Not a write that anybody relies on: no fault is planned for it.
+            inner.record(Write::Forget(run, below));
+        }
+        Box::pin(ready(owned))
     }
 
     fn revive(&self, reopening: Reopening) -> BoxFuture<'_, StoreResult<Epoch>> {
@@ -404,7 +425,12 @@ impl Store for MemoryStore {
         from: u64,
         limit: usize,
     ) -> BoxFuture<'_, StoreResult<Vec<Bytes>>> {
-        self.read(|table| table.frames(run, from, limit))
+        let frames = self.read(|table| table.frames(run, from, limit));
+        Box::pin(async move { frames.await? })
+    }
+
+    fn journal(&self, run: RunId) -> BoxFuture<'_, StoreResult<KeptJournal>> {
+        self.read(|table| table.journal(run))
     }
 
     fn list(&self, query: RunQuery) -> BoxFuture<'_, StoreResult<Vec<RunHeader>>> {

@@ -17,6 +17,9 @@ pub(super) struct Inner {
     pub(super) log: Log,
     pub(super) table: Table,
     pub(super) held: Option<Held>,
+    /// What a test wants to know of writes.
+    #[cfg(feature = "testing")]
+    pub(super) watched: super::watching::Watched,
 }
 
 /// Acknowledgements that a test keeps back.
@@ -81,7 +84,10 @@ impl Inner {
     pub(super) fn write(&mut self, write: Write) -> Result<(), Refusal> {
         let number = self.writes;
         self.writes += 1;
-        match self.plan.fault(number) {
+        let fault = self.plan.fault(number);
+        #[cfg(feature = "testing")]
+        self.watched.see(&write, fault);
+        match fault {
             None => {
                 self.table.apply(&write);
                 let from = self.log.len();

@@ -13,6 +13,7 @@ use std::time::Duration;
 
 use super::database::{Database, MAX_UNSYNCED, Write, corrupt, cost};
 use super::erase::{self, Tombstones};
+use super::forgotten;
 use super::ledger::Batch;
 use super::log::{self, LogFile};
 use super::plan::{Plan, remove};
@@ -35,6 +36,8 @@ pub(super) struct Archiver {
     shared: Arc<Shared>,
     /// The log's directory.
     directory: PathBuf,
+    /// How large a file of the log gets.
+    log_file_bytes: u64,
     archive: Archive,
     tombstones: Tombstones,
     /// Runs that were deleted when their segments were not, and up to which commit.
@@ -46,6 +49,7 @@ pub(super) struct Archiver {
 impl Archiver {
     pub(super) fn new(
         shared: Arc<Shared>,
+        log_file_bytes: u64,
         archive: Archive,
         deleted: &IdMap<RunId, Tombstone>,
     ) -> Self {
@@ -58,6 +62,7 @@ impl Archiver {
         Self {
             shared,
             directory,
+            log_file_bytes,
             archive,
             tombstones: Tombstones::new(deleted),
             unfinished: unfinished.collect(),
@@ -82,7 +87,7 @@ impl Archiver {
             match self.shared.next_chore() {
                 Chore::Archive => self.archive()?,
                 Chore::PrepareFile => {
-                    let file = log::prepare(&self.directory)?;
+                    let file = log::prepare(&self.directory, self.log_file_bytes)?;
                     self.shared.lock().spare = Spare::Ready(file);
                 }
                 Chore::Delete => self.delete()?,
@@ -109,6 +114,7 @@ impl Archiver {
         for letter in std::mem::take(&mut plan.taken) {
             remove(&mut plan.atomic, &letter, database.pieces(&letter)?);
         }
+        forgotten::remove(database, &batch, &mut plan)?;
         self.make(database, plan)?;
         drop(guard);
         self.show(batch, &[])

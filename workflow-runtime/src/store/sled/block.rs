@@ -44,6 +44,7 @@ const POSTED: u8 = 5;
 const NOTED: u8 = 6;
 const WOKEN: u8 = 7;
 const REVIVED: u8 = 8;
+const FORGOTTEN: u8 = 9;
 
 static CHAIN: HashContext = HashContext::new("workflow-runtime 2026-11 store chain");
 
@@ -80,6 +81,8 @@ pub(super) enum Item {
     Woken(RunId),
     /// A failed run was taken up again with the frame of this number.
     Revived(RunId, u64, Bytes),
+    /// A run forgot its records from 2 up to this number.
+    Forgotten(RunId, u64),
 }
 
 /// A block in the making: one buffer, used again for every commit.
@@ -133,7 +136,15 @@ impl Draft {
     }
 
     pub(super) fn taken(&mut self, run: RunId, below: u64) {
-        self.0.push(TAKEN);
+        self.below(TAKEN, run, below);
+    }
+
+    pub(super) fn forgotten(&mut self, run: RunId, below: u64) {
+        self.below(FORGOTTEN, run, below);
+    }
+
+    fn below(&mut self, kind: u8, run: RunId, below: u64) {
+        self.0.push(kind);
         self.0.extend_from_slice(run.as_bytes());
         self.0.extend_from_slice(&below.to_le_bytes());
     }
@@ -296,6 +307,7 @@ fn item(reader: &mut Reader<'_>) -> Result<Item, Malformed> {
         }
         PARKED => Ok(Item::Parked(reader.run()?, decode(reader.bytes()?)?)),
         TAKEN => Ok(Item::Taken(reader.run()?, reader.u64()?)),
+        FORGOTTEN => Ok(Item::Forgotten(reader.run()?, reader.u64()?)),
         POSTED => {
             let (run, number) = (reader.run()?, reader.u64()?);
             let body = Bytes::copy_from_slice(reader.bytes()?);
@@ -418,6 +430,20 @@ mod tests {
             Item::Revived(RunId::from_bytes([5; 16]), 6, Bytes::from_static(b"again")),
         ];
         assert_eq!(items[4..], expected);
+    }
+
+    #[test]
+    fn what_a_run_forgot_is_read_back_and_its_bytes_are_frozen() {
+        let mut items = Draft::default();
+        items.forgotten(RunId::from_bytes([7; 16]), 258);
+        let (bytes, _) = items.seal(&GENESIS, 1, Facts::default());
+        let mut expected = vec![9];
+        expected.extend_from_slice(&[7; 16]);
+        expected.extend_from_slice(&[2, 1, 0, 0, 0, 0, 0, 0]);
+        assert_eq!(bytes[ITEMS..], expected);
+        let block = Block::read(bytes).expect("sound").expect("there");
+        let expected = Item::Forgotten(RunId::from_bytes([7; 16]), 258);
+        assert_eq!(block.items().expect("sound"), [expected]);
     }
 
     /// Format 1 for ever: a change here makes existing stores unreadable.

@@ -4,12 +4,13 @@
 //! an async thread, except to say why a write is refused.
 
 use std::fmt::Display;
-use std::future::ready;
+use std::future::{poll_fn, ready};
+use std::sync::Arc;
 
 use ::bytes::Bytes;
 use tokio::sync::oneshot;
 
-use super::op::{self, Op};
+use super::op::{self, Appending, Op};
 use super::shared::Phase;
 use super::table::Table;
 use super::view::{self, Snapshot};
@@ -17,9 +18,9 @@ use super::{MAX_APPEND_BYTES, SledStore, check};
 use crate::clock::Timestamp;
 use crate::ids::RunId;
 use crate::store::{
-    Append, BoxFuture, Changes, Claim, Commit, Committed, Creation, Epoch, Mail, NewRun,
-    NoteChange, NoteKey, Parking, Released, Reopening, RunHeader, RunQuery, Sleeper, Store,
-    StoreError, StoreResult,
+    AckSender, AckSlot, Append, BoxFuture, Changes, Claim, Commit, Committed, Creation, Epoch,
+    KeptJournal, Mail, NewRun, NoteChange, NoteKey, Parking, Released, Reopening, RunHeader,
+    RunQuery, Sleeper, Store, StoreError, StoreResult,
 };
 
 /// Refuses what is too large for one write; the store itself goes on.
@@ -43,36 +44,61 @@ fn changes_fit(changes: &Changes) -> StoreResult<()> {
 impl Store for SledStore {
     fn create(&self, run: NewRun) -> BoxFuture<'_, StoreResult<Creation>> {
         let bytes = op::bytes_of_run(&run);
-        let mut state = self.shared.lock();
+        let state = self.shared.lock();
         match fits(run.header.run, bytes).and_then(|()| state.open()) {
-            Ok(()) => self.ask(&mut state, |reply| Op::Create(run, reply)),
+            Ok(()) => self.ask(state, |reply| Op::Create(Box::new(run), reply)),
             Err(error) => Box::pin(ready(Err(error))),
         }
     }
 
-    fn append(&self, mut append: Append) -> BoxFuture<'static, StoreResult<()>> {
-        let run = append.run;
-        let changes = append.changes.as_deref().map_or(Ok(()), changes_fit);
-        let bytes = op::bytes_of_append(&append);
-        let mut state = self.shared.lock();
-        let fits = changes.and_then(|()| fits(run, bytes));
-        if let Err(error) = fits.and_then(|()| state.open()) {
-            return Box::pin(ready(Err(error)));
+    fn append(&self, append: Append) -> BoxFuture<'static, StoreResult<()>> {
+        let slot = Arc::new(AckSlot::default());
+        match self.append_into(append, &slot) {
+            None => Box::pin(poll_fn(move |cx| slot.poll(cx))),
+            Some(refused) => refused,
         }
-        match state.table.accept_append(&mut append) {
-            Some(Ok(())) => self.ask(&mut state, |reply| Op::Append(append, reply)),
-            Some(Err(error)) => Box::pin(ready(Err(error))),
+    }
+
+    fn append_into(
+        &self,
+        append: Append,
+        slot: &Arc<AckSlot>,
+    ) -> Option<BoxFuture<'static, StoreResult<()>>> {
+        let refuse = |error| -> Option<BoxFuture<'static, _>> { Some(Box::pin(ready(Err(error)))) };
+        let run = append.run;
+        let changes = append.changes.as_deref();
+        let bytes = op::bytes_of_append(&append.frames, changes);
+        let fits = changes
+            .map_or(Ok(()), changes_fit)
+            .and_then(|()| fits(run, bytes));
+        if let Err(error) = fits {
+            return refuse(error);
+        }
+        // All that can be done without the lock is: every step comes by here.
+        let epoch = append.epoch;
+        let mut append = Appending::from(append);
+        let mut state = self.shared.lock();
+        if let Err(error) = state.open() {
+            return refuse(error);
+        }
+        match state.table.accept_append(epoch, &mut append) {
+            Some(Ok(())) => {
+                let op = Op::Append(append, AckSender::new(slot));
+                self.shared.push(state, op, bytes);
+                None
+            }
+            Some(Err(error)) => refuse(error),
             None => {
                 drop(state);
-                Box::pin(ready(Err(self.refusal(run))))
+                refuse(self.refusal(run))
             }
         }
     }
 
     fn commit(&self, commit: Commit) -> BoxFuture<'_, StoreResult<Committed>> {
-        let mut state = self.shared.lock();
+        let state = self.shared.lock();
         match changes_fit(&commit.changes).and_then(|()| state.open()) {
-            Ok(()) => self.ask(&mut state, |reply| Op::Commit(commit, reply)),
+            Ok(()) => self.ask(state, |reply| Op::Commit(commit, reply)),
             Err(error) => Box::pin(ready(Err(error))),
         }
     }
@@ -89,27 +115,45 @@ impl Store for SledStore {
         })
     }
 
+    fn forget(&self, run: RunId, epoch: Epoch, below: u64) -> BoxFuture<'_, StoreResult<()>> {
+        let accept = |table: &mut Table| table.accept_forget(run, epoch);
+        self.ask_owned(run, Ok(()), accept, |reply| Op::Forget(run, below, reply))
+    }
+
+    fn journal(&self, run: RunId) -> BoxFuture<'_, StoreResult<KeptJournal>> {
+        self.offload(move |shared| {
+            shared.read(|database| {
+                let found = view::kept_journal(shared, database, run)?;
+                Ok(
+                    found.map_or_else(KeptJournal::default, |(found, frames)| KeptJournal {
+                        frames,
+                        kept_from: found.kept_from,
+                    }),
+                )
+            })
+        })
+    }
+
     fn revive(&self, reopening: Reopening) -> BoxFuture<'_, StoreResult<Epoch>> {
         let bytes = reopening.frame.len();
         let notes = reopening.notes.iter().try_for_each(NoteChange::check);
-        let mut state = self.shared.lock();
+        let state = self.shared.lock();
         match notes
             .and_then(|()| fits(reopening.run, bytes))
             .and_then(|()| state.open())
         {
-            Ok(()) => self.ask(&mut state, |reply| Op::Revive(reopening, reply)),
+            Ok(()) => self.ask(state, |reply| Op::Revive(Box::new(reopening), reply)),
             Err(error) => Box::pin(ready(Err(error))),
         }
     }
 
     fn delete(&self, runs: Vec<RunId>) -> BoxFuture<'_, StoreResult<u64>> {
-        let mut state = self.shared.lock();
+        let state = self.shared.lock();
         if let Err(error) = state.open() {
             return Box::pin(ready(Err(error)));
         }
         // Behind what is queued: a run whose end was called for before this is deleted.
-        let durable = self.ask(&mut state, Op::Barrier);
-        drop(state);
+        let durable = self.ask(state, Op::Barrier);
         Box::pin(async move {
             durable.await?;
             let (reply, answer) = oneshot::channel();
@@ -184,10 +228,9 @@ impl Store for SledStore {
         // journal, and of the claim once it is durable.
         let epoch = state.table.claim(run);
         let durable = match epoch {
-            Some(_) => self.ask(&mut state, |reply| Op::Claim(run, reply)),
-            None => self.ask(&mut state, Op::Barrier),
+            Some(_) => self.ask(state, |reply| Op::Claim(run, reply)),
+            None => self.ask(state, Op::Barrier),
         };
-        drop(state);
         Box::pin(async move {
             durable.await?;
             let epoch = match epoch {

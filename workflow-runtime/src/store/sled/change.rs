@@ -4,24 +4,30 @@
 
 use bytes::Bytes;
 
+use super::frames::Frames;
 use super::ledger::Ledger;
+use super::op::Appending;
 use super::table::{Live, Table};
 use crate::clock::Timestamp;
 use crate::ids::RunId;
-use crate::store::{Append, Epoch, NoteKey, Reopening, RunHeader, RunState};
+use crate::store::{Epoch, NoteKey, Reopening, RunHeader, RunState};
 
 /// A change of memory, made visible once the commit is durable.
 #[derive(Debug)]
 pub(super) enum Change {
-    Created(RunHeader, Bytes),
-    Appended(Append),
+    Created(Box<RunHeader>, Bytes),
+    Appended(Appending),
     Parked(RunId, RunState),
     Posted(RunId, u64, Bytes),
     Noted(NoteKey, Option<Bytes>),
     Slept(RunId, Option<Timestamp>),
     Woken(RunId),
-    Revived(Reopening, Epoch),
+    Revived(Box<Reopening>, Epoch),
+    Forgot(RunId, u64),
 }
+
+// Every step is one: what is rare and large is boxed.
+const _: () = assert!(size_of::<Change>() <= 104);
 
 impl Change {
     /// Makes the change, and counts what of the commit's block is needed for it.
@@ -29,7 +35,7 @@ impl Change {
         match self {
             Self::Created(header, first) => {
                 let run = header.run;
-                let mut live = Live::new(header);
+                let mut live = Live::new(*header);
                 live.next_seq = 1;
                 live.push(first, commit);
                 table.insert(live);
@@ -55,6 +61,11 @@ impl Change {
                     ledger.look_at(live, 0);
                 }
             }
+            Self::Forgot(run, below) => {
+                if let Some(live) = table.runs.get_mut(&run) {
+                    ledger.forget(live, below, commit);
+                }
+            }
             Self::Woken(run) => changed(table, ledger, run, RunState::Active, commit),
             Self::Revived(reopening, epoch) => {
                 let Some(live) = table.set_state(reopening.run, RunState::Active) else {
@@ -71,7 +82,7 @@ impl Change {
     }
 }
 
-fn appended(append: Append, table: &mut Table, ledger: &mut Ledger, commit: u64) {
+fn appended(append: Appending, table: &mut Table, ledger: &mut Ledger, commit: u64) {
     let run = append.run;
     let Some(live) = table.runs.get_mut(&run) else {
         return;
@@ -79,10 +90,18 @@ fn appended(append: Append, table: &mut Table, ledger: &mut Ledger, commit: u64)
     let mut things = append.frames.len();
     // Raised when it was accepted already, but for what a run was created with.
     live.next_seq = live.next_seq.max(append.first_seq + things as u64);
-    let mut bytes = 0;
-    for frame in append.frames {
-        bytes += frame.len();
-        live.push(frame, commit);
+    let before = live.tail_bytes;
+    match append.frames {
+        Frames::One(frame) => live.push(frame, commit),
+        Frames::Some(frames) => frames
+            .into_iter()
+            .for_each(|frame| live.push(frame, commit)),
+    }
+    let bytes = live.tail_bytes - before;
+    if append.taken == 0 && append.end.is_none() {
+        // Nothing but its length has changed, so nothing else is looked at.
+        ledger.count(run, things);
+        return ledger.grown(live, bytes);
     }
     if append.taken > 0 {
         for unneeded in live.take_letters(append.taken) {

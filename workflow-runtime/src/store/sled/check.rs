@@ -46,14 +46,14 @@ pub(super) fn check(shared: &Shared, database: &Database) -> StoreResult<()> {
             break;
         }
     }
-    let live: Vec<(RunPosition, u64)> = {
+    let live: Vec<(RunPosition, u64, u64)> = {
         let state = shared.lock();
         let runs = state.table.runs.values();
-        runs.map(|live| (live.header.position(), live.archived))
+        runs.map(|live| (live.header.position(), live.archived, live.kept_from()))
             .collect()
     };
-    for (at, archived) in live {
-        let frames = reads::segment_frames(database, at, 0, archived, usize::MAX);
+    for (at, archived, kept_from) in live {
+        let frames = reads::check_segments(database, at, archived, kept_from);
         // It may have left memory and been deleted meanwhile.
         if frames.is_err() && is_there(shared, database, at.run)? {
             frames?;
@@ -78,7 +78,7 @@ fn walk(shared: &Shared, database: &Database) -> StoreResult<Found> {
         }
         let at = stored.header.position();
         let sound = match reads::pointer(database, run)? {
-            Some(_) => reads::segment_frames(database, at, 0, stored.frames, usize::MAX).map(drop),
+            Some(_) => reads::check_segments(database, at, stored.frames, stored.kept_from),
             None => Err(corrupt(format!("the entry of {run}"), "it is missing")),
         };
         // A run may be deleted, or come back into memory, while this reads it.

@@ -71,7 +71,13 @@ pub(super) struct Committer {
 impl Committer {
     /// Starts the archiver, and prepares to commit.
     pub(super) fn new(shared: Arc<Shared>, beginning: Beginning) -> StoreResult<Self> {
-        let archiver = Archiver::new(Arc::clone(&shared), beginning.archive, &beginning.deleted);
+        let Beginning { log, archive, .. } = &beginning;
+        let archiver = Archiver::new(
+            Arc::clone(&shared),
+            log.file_size(),
+            *archive,
+            &beginning.deleted,
+        );
         let archiver = std::thread::Builder::new()
             .name("workflow-archiver".to_owned())
             .spawn(move || archiver.run())
@@ -141,6 +147,9 @@ impl Committer {
     }
 
     fn stop(&mut self, clean: bool) -> StoreResult<()> {
+        if clean {
+            self.leave_log_behind()?;
+        }
         self.stop_archiver();
         if !clean || matches!(self.shared.lock().phase, Phase::Failed(_)) {
             return Ok(());
@@ -155,6 +164,27 @@ impl Committer {
         self.mark()?;
         log::remove_spare(&log::directory(&self.shared.directory))?;
         files::mark_clean(&self.shared.directory)
+    }
+
+    /// Begins a new file of the log if nearly all before it was forgotten, and has the rest archived: what a run
+    /// that begins anew again and again leaves in the log is not read by the next open.
+    fn leave_log_behind(&mut self) -> StoreResult<()> {
+        if !self.shared.lock().ledger.is_hardly_needed() {
+            return Ok(());
+        }
+        self.group.draft.clear(0);
+        let commit = self.commit + 1;
+        // There always is a newest block, as in a new store.
+        let (block, chain) = self.group.draft.seal(&self.chain, commit, self.facts());
+        self.log.begin_next(commit, None)?;
+        self.log.append(block)?;
+        let bytes = block.len();
+        self.commit = commit;
+        self.chain = chain;
+        self.sync()?;
+        self.publish(Some(bytes));
+        self.shared.have_archiver_finish();
+        Ok(())
     }
 
     /// Writes the high-water mark: the newest commit is synced.
@@ -212,11 +242,7 @@ impl Committer {
             return Ok(None);
         }
         let commit = self.commit + 1;
-        let facts = Facts {
-            archive: self.shared.archived.load(Ordering::Acquire),
-            synced: self.shared.synced.load(Ordering::Acquire),
-        };
-        let (block, chain) = self.group.draft.seal(&self.chain, commit, facts);
+        let (block, chain) = self.group.draft.seal(&self.chain, commit, self.facts());
         if self.log.wants_next(block.len(), self.spare_is_ready) {
             let spare = self.shared.take_spare();
             self.spare_is_ready = false;
@@ -233,6 +259,14 @@ impl Committer {
             self.marked = false;
         }
         Ok(Some(bytes))
+    }
+
+    /// What is known to be on the disk.
+    fn facts(&self) -> Facts {
+        Facts {
+            archive: self.shared.archived.load(Ordering::Acquire),
+            synced: self.shared.synced.load(Ordering::Acquire),
+        }
     }
 
     /// Makes a durable commit visible. Without bytes no block was needed for it.

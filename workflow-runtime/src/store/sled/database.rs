@@ -41,6 +41,8 @@ pub(super) type Write = (Vec<u8>, Option<Vec<u8>>);
 pub(super) struct Settings {
     pub(super) cache_bytes: u64,
     pub(super) skip_fdatasync: bool,
+    /// How large a file of the log gets.
+    pub(super) log_file_bytes: u64,
 }
 
 /// An open sled tree.
@@ -145,6 +147,25 @@ impl Database {
         let mut iter = self.sled.scan_prefix(prefix).keys();
         while found.len() < limit {
             let next = self.call(&describe(prefix), || iter.next().transpose())?;
+            let Some(key) = next else {
+                break;
+            };
+            found.push(key.to_vec());
+        }
+        Ok(found)
+    }
+
+    /// Returns at most `limit` keys of pieces from `first` on and before `end`.
+    pub(super) fn keys_between(
+        &self,
+        first: &[u8],
+        end: &[u8],
+        limit: usize,
+    ) -> StoreResult<Vec<Vec<u8>>> {
+        let mut iter = self.sled.range(first..end).keys();
+        let mut found = Vec::new();
+        while found.len() < limit {
+            let next = self.call(&describe(first), || iter.next().transpose())?;
             let Some(key) = next else {
                 break;
             };

@@ -5,12 +5,12 @@
 use super::block::Draft;
 use super::change::Change;
 use super::judge::{Judge, Recipient};
-use super::op::{Op, Reply};
+use super::op::{Appending, Op, Reply};
 use super::shared::Shared;
 use crate::clock::Timestamp;
 use crate::ids::RunId;
 use crate::store::{
-    Append, Changes, Commit, Committed, Creation, Durability, EndKind, Epoch, Letter, NewRun,
+    AckSender, Changes, Commit, Committed, Creation, Durability, EndKind, Epoch, Letter, NewRun,
     NoteChange, Refusal, Released, Reopening, RunState, StoreError, StoreResult,
 };
 
@@ -20,12 +20,16 @@ const KEPT_BUFFER: usize = 4 * 1024 * 1024;
 /// What is told to whom once a commit is durable.
 #[derive(Debug)]
 enum Answer {
+    Acked(AckSender),
     Done(Reply<()>),
     Creation(Reply<Creation>, Creation),
-    Committed(Reply<Committed>, Committed),
-    Released(Reply<Released>, StoreResult<Released>),
-    Revived(Reply<Epoch>, StoreResult<Epoch>),
+    Committed(Reply<Committed>, Box<Committed>),
+    Released(Reply<Released>, Box<StoreResult<Released>>),
+    Revived(Reply<Epoch>, Box<StoreResult<Epoch>>),
 }
+
+// Every step has one: what is rare and large is boxed.
+const _: () = assert!(size_of::<Answer>() <= 32);
 
 /// One commit in the making; its buffers are used again for the next.
 #[derive(Debug, Default)]
@@ -58,18 +62,18 @@ impl Group {
     /// Adds one thing that was asked for. An error stops the store.
     fn add(&mut self, shared: &Shared, op: Op) -> StoreResult<()> {
         match op {
-            Op::Append(append, reply) => {
+            Op::Append(append, ack) => {
                 let outcome = self.append(shared, append);
-                self.answers.push(Answer::Done(reply));
+                self.answers.push(Answer::Acked(ack));
                 outcome
             }
             Op::Create(run, reply) => {
-                let creation = self.create(shared, run);
+                let creation = self.create(shared, *run);
                 self.answer(reply, creation, Answer::Creation)
             }
             Op::Commit(commit, reply) => {
                 let committed = self.commit(shared, commit);
-                self.answer(reply, committed, Answer::Committed)
+                self.answer(reply, committed.map(Box::new), Answer::Committed)
             }
             Op::Park(run, parking, reply) => {
                 self.draft.parked(run, parking.as_ref());
@@ -80,7 +84,8 @@ impl Group {
             }
             Op::Sleep(run, epoch, wake_at, reply) => {
                 let released = self.release(shared, run, epoch, wake_at);
-                self.answers.push(Answer::Released(reply, released));
+                self.answers
+                    .push(Answer::Released(reply, Box::new(released)));
                 Ok(())
             }
             Op::Claim(run, reply) => {
@@ -90,7 +95,13 @@ impl Group {
             }
             Op::Revive(reopening, reply) => {
                 let revived = self.revive(shared, reopening);
-                self.answer(reply, revived, Answer::Revived)
+                self.answer(reply, revived.map(Box::new), Answer::Revived)
+            }
+            Op::Forget(run, below, reply) => {
+                self.draft.forgotten(run, below);
+                self.changes.push(Change::Forgot(run, below));
+                self.answers.push(Answer::Done(reply));
+                Ok(())
             }
             Op::Barrier(reply) => {
                 self.answers.push(Answer::Done(reply));
@@ -118,10 +129,11 @@ impl Group {
         }
     }
 
-    fn append(&mut self, shared: &Shared, mut append: Append) -> StoreResult<()> {
+    fn append(&mut self, shared: &Shared, mut append: Appending) -> StoreResult<()> {
         let run = append.run;
+        let frames = append.frames.as_slice();
         self.draft
-            .appended(run, append.first_seq, &append.frames, append.end);
+            .appended(run, append.first_seq, frames, append.end);
         if append.taken > 0 {
             append.taken = self.judge.take(shared, run, append.taken);
             self.draft.taken(run, append.taken);
@@ -202,14 +214,14 @@ impl Group {
         }
         self.judge.create(&run.header);
         self.draft.created(&run.header, &run.first);
-        self.changes.push(Change::Created(run.header, run.first));
+        let header = Box::new(run.header);
+        self.changes.push(Change::Created(header, run.first));
         if !run.rest.is_empty() {
             self.draft.appended(id, 1, &run.rest, None);
-            self.changes.push(Change::Appended(Append {
+            self.changes.push(Change::Appended(Appending {
                 run: id,
-                epoch: Epoch::FIRST,
                 first_seq: 1,
-                frames: run.rest,
+                frames: run.rest.into(),
                 end: None,
                 taken: 0,
                 changes: None,
@@ -312,7 +324,7 @@ impl Group {
     fn revive(
         &mut self,
         shared: &Shared,
-        mut reopening: Reopening,
+        mut reopening: Box<Reopening>,
     ) -> StoreResult<StoreResult<Epoch>> {
         let run = reopening.run;
         for wanted in std::mem::take(&mut reopening.guards) {
@@ -351,16 +363,18 @@ impl Answer {
     fn send(self) {
         // Whoever dropped the future does not want to know.
         let _ = match self {
+            Self::Acked(ack) => return ack.send(Ok(())),
             Self::Done(reply) => reply.send(Ok(())).is_err(),
             Self::Creation(reply, creation) => reply.send(Ok(creation)).is_err(),
-            Self::Committed(reply, committed) => reply.send(Ok(committed)).is_err(),
-            Self::Released(reply, released) => reply.send(released).is_err(),
-            Self::Revived(reply, epoch) => reply.send(epoch).is_err(),
+            Self::Committed(reply, committed) => reply.send(Ok(*committed)).is_err(),
+            Self::Released(reply, released) => reply.send(*released).is_err(),
+            Self::Revived(reply, epoch) => reply.send(*epoch).is_err(),
         };
     }
 
     fn fail(self, error: StoreError) {
         let _ = match self {
+            Self::Acked(ack) => return ack.send(Err(error)),
             Self::Done(reply) => reply.send(Err(error)).is_err(),
             Self::Creation(reply, _) => reply.send(Err(error)).is_err(),
             Self::Committed(reply, _) => reply.send(Err(error)).is_err(),

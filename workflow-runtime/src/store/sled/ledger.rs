@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 
+use super::layout::Layout;
 use super::overlay::{MovingNote, Overlay};
 use super::table::{Entry, Live, Table, TailFrame};
 use crate::ids::RunId;
@@ -28,6 +29,10 @@ const SWEPT_PER_COMMIT: usize = 2_048;
 
 /// An archive is made once this many runs are in line: its syncs cost the same for one.
 const ENOUGH_RUNS: usize = 64;
+
+/// A log of which most was forgotten and that has more bytes than this is left behind when the store is closed, so that the
+/// next open need not read it.
+const WORTH_LEAVING: u64 = 32 * 1024;
 
 /// The same for the bytes of their frames.
 const ENOUGH_BYTES: usize = 256 * 1024;
@@ -62,6 +67,9 @@ struct FileInfo {
     bytes: u64,
     /// How many of its frames and parkings are in no segment or `l` entry yet.
     live: u64,
+    /// How many frames it holds, and how many of them were forgotten.
+    frames: u64,
+    forgotten: u64,
     /// The runs it tells of that were not put in line because of its age.
     runs: Vec<RunId>,
 }
@@ -74,6 +82,8 @@ pub(super) struct Ledger {
     committed_at: Instant,
     files: VecDeque<FileInfo>,
     bytes: u64,
+    /// With more bytes than this in the log, what is live in its oldest file moves to segments.
+    max_bytes: u64,
     due: VecDeque<RunId>,
     /// About how many bytes of frames are in line.
     due_bytes: usize,
@@ -101,10 +111,9 @@ pub(super) struct Moving {
     pub(super) header: RunHeader,
     /// Whether it needs no memory after that, if nothing happens to it meanwhile.
     pub(super) leaves: bool,
-    /// How many frames are in segments already.
-    pub(super) archived: u64,
-    /// The frames to be moved.
+    /// The frames to be moved, and where in the journal they are.
     pub(super) frames: Arc<Vec<TailFrame>>,
+    pub(super) layout: Layout,
     /// The letters to be moved.
     pub(super) letters: Vec<Mail>,
     /// Letters below the first number were taken, the second is that of the next one.
@@ -143,12 +152,18 @@ impl Ledger {
             committed_at: now,
             files: VecDeque::new(),
             bytes: 0,
+            max_bytes: MAX_LOG_BYTES,
             due: VecDeque::new(),
             due_bytes: 0,
             due_since: now,
             sweeping_to: 0,
             notes: Overlay::new(),
         }
+    }
+
+    /// Sets how long the log gets before its oldest file is emptied.
+    pub(super) fn limit_log(&mut self, bytes: u64) {
+        self.max_bytes = bytes;
     }
 
     /// Returns the newest commit that is in the table.
@@ -162,6 +177,8 @@ impl Ledger {
             first,
             bytes: 0,
             live: 0,
+            frames: 0,
+            forgotten: 0,
             runs: Vec::new(),
         });
     }
@@ -183,6 +200,7 @@ impl Ledger {
     pub(super) fn count(&mut self, run: RunId, things: usize) {
         let file = self.newest();
         file.live += things as u64;
+        file.frames += things as u64;
         if file.runs.last() != Some(&run) {
             file.runs.push(run);
         }
@@ -194,6 +212,23 @@ impl Ledger {
         if let Some(old) = self.notes.set(key, value, commit) {
             self.release(old);
         }
+    }
+
+    /// Has a run forget records, as a commit of the newest file says. Says whether there was anything to forget.
+    pub(super) fn forget(&mut self, live: &mut Live, below: u64, commit: u64) -> bool {
+        let Some((frames, older)) = live.forget(below, commit) else {
+            return false;
+        };
+        for unneeded in frames {
+            let file = self.release(unneeded);
+            self.files[file].forgotten += 1;
+        }
+        if let Some(older) = older {
+            self.release(older);
+        }
+        // The block that says so: what it is about may be gone when the log is read again.
+        self.count(live.header.run, 1);
+        true
     }
 
     fn newest(&mut self) -> &mut FileInfo {
@@ -222,14 +257,33 @@ impl Ledger {
         }
     }
 
+    /// Puts a run in line if it should be, after frames and nothing else were committed to it.
+    pub(super) fn grown(&mut self, live: &mut Live, bytes: usize) {
+        if live.due {
+            self.due_bytes += bytes;
+        } else if live.is_long() {
+            self.enqueue(live);
+        }
+    }
+
     /// Says whether so much waits to be archived that commits must wait for it.
     pub(super) fn is_behind(&self) -> bool {
         self.due.len() > MAX_DUE
             || self.notes.waiting() > MAX_NOTES
-            || (self.bytes > 2 * MAX_LOG_BYTES && self.has_work())
+            || (self.bytes > 2 * self.max_bytes && self.has_work())
     }
 
-    fn has_work(&self) -> bool {
+    /// Says whether most of the log was forgotten, so that little would have to move for all of it to go.
+    pub(super) fn is_hardly_needed(&self) -> bool {
+        let sum = |of: fn(&FileInfo) -> u64| self.files.iter().map(of).sum::<u64>();
+        let frames = sum(|file| file.frames);
+        self.bytes > WORTH_LEAVING
+            && sum(|file| file.forgotten) * 2 > frames
+            && sum(|file| file.live) * 4 < frames
+    }
+
+    /// Says whether there is something to archive.
+    pub(super) fn has_work(&self) -> bool {
         self.oldest_is_dead() || !self.due.is_empty() || self.notes.waiting() > 0
     }
 
@@ -299,6 +353,9 @@ impl Ledger {
             {
                 self.release(*commit);
             }
+            if let Some(commit) = live.gap_is_archived() {
+                self.release(commit);
+            }
             moving.push(Moving::new(live, letters.into_iter().map(|(mail, _)| mail)));
         }
         self.due_since = Instant::now();
@@ -328,10 +385,11 @@ impl Ledger {
         }
     }
 
-    /// Counts that something in a commit's block is no longer needed.
-    pub(super) fn release(&mut self, commit: u64) {
+    /// Counts that something in a commit's block is no longer needed, and returns the file's place.
+    pub(super) fn release(&mut self, commit: u64) -> usize {
         let file = self.files.partition_point(|file| file.first <= commit) - 1;
         self.files[file].live -= 1;
+        file
     }
 
     /// Makes an archive visible that is on the disk.
@@ -367,12 +425,23 @@ impl Ledger {
         gone
     }
 
+    /// Puts all runs in line that need something before the newest file.
+    pub(super) fn sweep_all(&mut self, table: &mut Table) {
+        let end = self.newest().first;
+        self.sweeping_to = self.sweeping_to.max(end);
+        for live in table.runs.values_mut() {
+            if live.needs_before(end) {
+                self.enqueue(live);
+            }
+        }
+    }
+
     /// Puts runs of the oldest file in line to be archived if the log is too long.
     pub(super) fn sweep(&mut self, table: &mut Table) {
         let mut left = SWEPT_PER_COMMIT.min(MAX_DUE.saturating_sub(self.due.len()));
         let mut unswept = self.bytes;
         for index in 0..self.files.len() - 1 {
-            if unswept <= MAX_LOG_BYTES {
+            if unswept <= self.max_bytes && !self.files[index].is_hardly_needed() {
                 return;
             }
             unswept -= self.files[index].bytes;
@@ -392,15 +461,24 @@ impl Ledger {
     }
 }
 
+impl FileInfo {
+    /// Says whether most of it was forgotten, and little else is in it: then what is needed of it moves to segments,
+    /// so that it can go.
+    fn is_hardly_needed(&self) -> bool {
+        self.forgotten * 2 > self.frames && self.live * 8 < self.frames
+    }
+}
+
 impl Moving {
     fn new(live: &mut Live, letters: impl Iterator<Item = Mail>) -> Self {
         let mailbox = live.mailbox.as_ref();
         let mailbox = mailbox.map_or((0, 0), |mail| (mail.taken, mail.next));
+        let (frames, layout) = live.begin_move();
         Self {
             header: live.header.clone(),
             leaves: live.leaves(),
-            archived: live.archived,
-            frames: live.begin_move(),
+            frames,
+            layout,
             letters: letters.collect(),
             mailbox,
             changes: live.changed_in.len(),
@@ -410,6 +488,6 @@ impl Moving {
 
     /// Says whether nothing was committed to the run since.
     fn is_all_of(&self, live: &Live) -> bool {
-        live.tail.is_empty() && self.changes == live.changed_in.len()
+        live.tail.is_empty() && self.changes == live.changed_in.len() && live.forgot_in().is_none()
     }
 }

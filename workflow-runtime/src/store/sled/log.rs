@@ -90,16 +90,17 @@ pub(super) fn remove_spare(directory: &Path) -> StoreResult<()> {
 }
 
 /// Prepares the next file ahead of need: zeros up to its size, on the disk.
-pub(super) fn prepare(directory: &Path) -> StoreResult<File> {
+pub(super) fn prepare(directory: &Path, size: u64) -> StoreResult<File> {
     const CHUNK: usize = 256 * 1024;
     let path = directory.join(SPARE);
     let failed = |error: io::Error| io_error("preparing", &path, &error);
     let file = create(&path).map_err(failed)?;
     let zeros = vec![0; CHUNK];
     let mut at = 0;
-    while at < FILE_SIZE {
-        file.write_all_at(&zeros, at).map_err(failed)?;
-        at += CHUNK as u64;
+    while at < size {
+        let chunk = CHUNK.min(usize::try_from(size - at).unwrap_or(CHUNK));
+        file.write_all_at(&zeros[..chunk], at).map_err(failed)?;
+        at += chunk as u64;
     }
     file.sync_all().map_err(failed)?;
     Ok(file)
@@ -120,6 +121,8 @@ fn create(path: &Path) -> io::Result<File> {
 pub(super) struct Log {
     directory: PathBuf,
     handle: LogFile,
+    /// How large a file gets.
+    size: u64,
     /// The commit the file begins with.
     first: u64,
     /// Where the next block goes.
@@ -196,11 +199,23 @@ impl Log {
         Self {
             directory: directory.to_path_buf(),
             handle,
+            size: FILE_SIZE,
             first,
             position: 0,
             prepared,
             unsynced: true,
         }
+    }
+
+    /// Sets how large a file gets, unless one block alone is larger.
+    pub(super) fn in_files_of(mut self, size: u64) -> Self {
+        self.size = size;
+        self
+    }
+
+    /// Returns how large a file gets.
+    pub(super) fn file_size(&self) -> u64 {
+        self.size
     }
 
     /// Cuts off what follows the last block.
@@ -226,9 +241,9 @@ impl Log {
     pub(super) fn wants_next(&self, block: usize, spare_is_ready: bool) -> bool {
         let end = self.position + block as u64;
         let limit = if spare_is_ready {
-            self.prepared.min(FILE_SIZE)
+            self.prepared.min(self.size)
         } else {
-            FILE_SIZE
+            self.size
         };
         self.position > 0 && end > limit
     }
@@ -242,7 +257,7 @@ impl Log {
         let (file, prepared) = match spare {
             Some(file) => {
                 fs::rename(self.directory.join(SPARE), &path).map_err(failed)?;
-                (file, FILE_SIZE)
+                (file, self.size)
             }
             None => {
                 let file = create(&path).map_err(failed)?;
@@ -252,8 +267,8 @@ impl Log {
         };
         sync_directory(&self.directory)?;
         let skip = self.handle.skip_fdatasync;
-        let directory = std::mem::take(&mut self.directory);
-        *self = Self::new(&directory, path, file, first, prepared, skip);
+        let (directory, size) = (std::mem::take(&mut self.directory), self.size);
+        *self = Self::new(&directory, path, file, first, prepared, skip).in_files_of(size);
         Ok(())
     }
 

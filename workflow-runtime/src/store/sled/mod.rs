@@ -6,9 +6,9 @@
 //! and the batches atomic; whether bytes are on the disk, and whether they are all there, is
 //! checked here, because sled 0.34 promises neither. sled is not on the path of a commit.
 //!
-//! Data flows through the files in this order: `calls`, `shared` (queue, table) → `committer`, `group`,
+//! Data flows through the files in this order: `calls`, `shared` (`queue`, `table`) → `committer`, `group`,
 //! `judge` → `block` → `log`, `change`; from there `ledger` (`mailbox`, `overlay`) → `archiver`,
-//! `plan`, `erase` → `segment`, `keys` → `database`. Opening goes `open` → `files` → `recover` →
+//! `plan`, `erase`, `forgotten` → `segment`, `layout`, `keys` → `database`. Opening goes `open` → `files` → `recover` →
 //! `scan`, reading goes `view` → `reads`.
 
 mod archiver;
@@ -22,12 +22,17 @@ mod database;
 mod deletions;
 mod erase;
 mod files;
+mod forgotten;
+mod frames;
+#[cfg(test)]
+mod gaps;
 mod group;
 mod judge;
 mod keepsake;
 mod keys;
 #[cfg(test)]
 mod lasting;
+mod layout;
 mod ledger;
 mod log;
 mod mailbox;
@@ -37,6 +42,7 @@ mod op;
 mod open;
 mod overlay;
 mod plan;
+mod queue;
 #[cfg(test)]
 mod races;
 mod reads;
@@ -52,7 +58,7 @@ mod view;
 use std::future::ready;
 use std::path::Path;
 use std::pin::Pin;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll};
 use std::thread::JoinHandle;
 
@@ -84,6 +90,7 @@ const _: () = assert!(2 * MAX_APPEND_BYTES < keys::MAX_RECORD);
 pub struct SledOptions {
     cache_bytes: u64,
     skip_fdatasync: bool,
+    log_file_bytes: u64,
 }
 
 impl Default for SledOptions {
@@ -91,6 +98,7 @@ impl Default for SledOptions {
         Self {
             cache_bytes: DEFAULT_CACHE_BYTES,
             skip_fdatasync: false,
+            log_file_bytes: log::FILE_SIZE,
         }
     }
 }
@@ -109,6 +117,17 @@ impl SledOptions {
     #[must_use]
     pub fn unsafe_skip_fdatasync_for_tests(mut self) -> Self {
         self.skip_fdatasync = true;
+        self
+    }
+}
+
+impl SledOptions {
+    /// Sets how large a file of the log gets, so that a short test has many of them. The log as a whole is
+    /// limited to four such files.
+    #[doc(hidden)]
+    #[must_use]
+    pub fn log_file_bytes_for_tests(mut self, bytes: u64) -> Self {
+        self.log_file_bytes = bytes;
         self
     }
 }
@@ -137,6 +156,7 @@ impl SledStore {
         let settings = Settings {
             cache_bytes: options.cache_bytes,
             skip_fdatasync: options.skip_fdatasync,
+            log_file_bytes: options.log_file_bytes,
         };
         let (shared, committer) = open::open(path.as_ref(), &settings)?;
         Ok(Self {
@@ -148,11 +168,13 @@ impl SledStore {
     /// Queues something and returns the future of its answer.
     fn ask<T: Send + 'static>(
         &self,
-        state: &mut shared::State,
+        state: MutexGuard<'_, shared::State>,
         op: impl FnOnce(oneshot::Sender<StoreResult<T>>) -> Op,
     ) -> BoxFuture<'static, StoreResult<T>> {
         let (reply, answer) = oneshot::channel();
-        self.shared.push(state, op(reply));
+        let op = op(reply);
+        let bytes = op.bytes();
+        self.shared.push(state, op, bytes);
         Box::pin(Answer(answer))
     }
 
@@ -180,7 +202,7 @@ impl SledStore {
             return Box::pin(ready(Err(error)));
         }
         match accept(&mut state.table) {
-            Some(Ok(())) => self.ask(&mut state, op),
+            Some(Ok(())) => self.ask(state, op),
             Some(Err(error)) => Box::pin(ready(Err(error))),
             None => {
                 drop(state);

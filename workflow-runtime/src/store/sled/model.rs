@@ -12,9 +12,9 @@ use crate::digest::Digest;
 use crate::ids::RunId;
 use crate::store::memory::{MemoryStore, Surviving};
 use crate::store::{
-    Append, Changes, Commit, Durability, EndKind, Epoch, Guard, Letter, NewRun, Newest, NoteChange,
-    NoteKey, Origin, ParkReason, Parking, Reopening, RunEnd, RunHeader, RunOrder, RunQuery,
-    RunState, Sleeper, Store, StoreResult,
+    Append, Changes, Commit, Durability, EndKind, Epoch, Guard, KeptJournal, Letter, NewRun,
+    Newest, NoteChange, NoteKey, Origin, ParkReason, Parking, Reopening, RunEnd, RunHeader,
+    RunOrder, RunQuery, RunState, Sleeper, Store, StoreResult,
 };
 
 /// How many runs there are: few, so that ids are used again.
@@ -118,6 +118,11 @@ fn new_run(n: u64, numbers: &mut Numbers) -> NewRun {
     }
 }
 
+/// How many records a journal has, with those that were forgotten.
+fn length(kept: &KeptJournal) -> u64 {
+    kept.frames.len() as u64 + kept.kept_from.saturating_sub(2)
+}
+
 /// Both stores, with who owns what in each.
 struct Pair {
     stores: [Box<dyn Store>; 2],
@@ -135,9 +140,10 @@ impl Pair {
     }
 
     async fn claim(&mut self, run: RunId, seed: u64) {
+        let from = self.kept(run).await.kept_from;
         let mut answers = [String::new(), String::new()];
         for (which, answer) in answers.iter_mut().enumerate() {
-            let claim = self.stores[which].claim(run, 0).await;
+            let claim = self.stores[which].claim(run, from).await;
             if let Ok(Some(claim)) = &claim {
                 let old = self.owners[which].insert(run, claim.epoch);
                 let ended = claim.header.end().is_some();
@@ -151,6 +157,10 @@ impl Pair {
         self.same(&answers, &format!("claim, seed {seed}"));
     }
 
+    async fn kept(&self, run: RunId) -> KeptJournal {
+        self.stores[1].journal(run).await.expect("readable")
+    }
+
     fn epoch(&self, which: usize, run: RunId) -> Epoch {
         self.owners[which]
             .get(&run)
@@ -162,9 +172,8 @@ impl Pair {
     async fn call(&mut self, numbers: &mut Numbers, seed: u64) {
         let n = numbers.below(RUNS);
         let run = id(n);
-        let length = self.stores[1].frames(run, 0, usize::MAX).await;
-        let seq = length.expect("readable").len() as u64;
-        let kind = numbers.below(20);
+        let seq = length(&self.kept(run).await);
+        let kind = numbers.below(22);
         if kind == 0 {
             return self.claim(run, seed).await;
         }
@@ -199,6 +208,7 @@ impl Pair {
             guards: Vec::new(),
             notes: Vec::new(),
         };
+        let forgotten = numbers.below(seq + 2);
         let gone: Vec<RunId> = (0..3).map(|_| id(numbers.below(RUNS))).collect();
         let mut answers = [String::new(), String::new()];
         for (which, answer) in answers.iter_mut().enumerate() {
@@ -230,7 +240,8 @@ impl Pair {
                     }
                     told(&revived.map(|_| ()))
                 }
-                _ => told(&store.delete(gone.clone()).await),
+                19 => told(&store.delete(gone.clone()).await),
+                _ => told(&store.forget(run, epoch, forgotten).await),
             };
         }
         self.same(&answers, &format!("call {kind} on {n}, seed {seed}"));
@@ -289,6 +300,7 @@ impl Pair {
             all += &format!("{:?}", asleep(&**store).await);
             for n in 0..RUNS {
                 all += &told(&store.header(id(n)).await);
+                all += &told(&store.journal(id(n)).await);
                 all += &told(&store.frames(id(n), 0, usize::MAX).await);
                 all += &told(&store.mail(id(n), 0).await);
             }
@@ -320,7 +332,9 @@ async fn asleep(store: &dyn Store) -> Vec<Sleeper> {
 }
 
 fn open(path: &Path) -> SledStore {
-    SledStore::open(path, SledOptions::default()).expect("it opens")
+    // So small that files of the log come and go.
+    let options = SledOptions::default().log_file_bytes_for_tests(16 * 1024);
+    SledStore::open(path, options).expect("it opens")
 }
 
 async fn run(seed: u64, calls: u64) {
@@ -362,7 +376,9 @@ async fn run(seed: u64, calls: u64) {
                     matches!(other.state, RunState::Asleep { .. }),
                     "seed {seed}"
                 );
-                memory.claim(header.run, 0).await.expect("claimed");
+                let kept = memory.journal(header.run).await.expect("readable");
+                let claim = memory.claim(header.run, kept.kept_from).await;
+                claim.expect("claimed");
             }
         }
         let pair = Pair {

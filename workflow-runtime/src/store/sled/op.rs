@@ -4,11 +4,12 @@
 
 use tokio::sync::oneshot;
 
+use super::frames::Frames;
 use crate::clock::Timestamp;
 use crate::ids::RunId;
 use crate::store::{
-    Append, Changes, Commit, Committed, Creation, Durability, Epoch, NewRun, Parking, Released,
-    Reopening, StoreError, StoreResult,
+    AckSender, Append, Changes, Commit, Committed, Creation, Durability, Epoch, NewRun, Parking,
+    Released, Reopening, RunEnd, StoreError, StoreResult,
 };
 
 /// Where an answer goes.
@@ -17,16 +18,47 @@ pub(super) type Reply<T> = oneshot::Sender<StoreResult<T>>;
 /// One thing the committer is asked for.
 #[derive(Debug)]
 pub(super) enum Op {
-    Create(NewRun, Reply<Creation>),
-    Append(Append, Reply<()>),
+    Create(Box<NewRun>, Reply<Creation>),
+    Append(Appending, AckSender),
     Commit(Commit, Reply<Committed>),
     Park(RunId, Option<Parking>, Reply<()>),
     Sleep(RunId, Epoch, Option<Timestamp>, Reply<Released>),
     /// A run in memory was given to a new owner.
     Claim(RunId, Reply<()>),
-    Revive(Reopening, Reply<Epoch>),
+    Revive(Box<Reopening>, Reply<Epoch>),
+    /// Records of a run from 2 up to this number are not needed any more.
+    Forget(RunId, u64, Reply<()>),
     /// Nothing: the answer comes once everything queued before is durable.
     Barrier(Reply<()>),
+}
+
+// Every step is one, written by one thread and read by another: what is rare and large is boxed.
+const _: () = assert!(size_of::<Op>() <= 112);
+
+/// An append that was accepted: its epoch has done its work.
+#[derive(Debug)]
+pub(super) struct Appending {
+    pub(super) run: RunId,
+    pub(super) first_seq: u64,
+    pub(super) frames: Frames,
+    pub(super) end: Option<RunEnd>,
+    pub(super) taken: u64,
+    pub(super) changes: Option<Box<Changes>>,
+    pub(super) durability: Durability,
+}
+
+impl From<Append> for Appending {
+    fn from(append: Append) -> Self {
+        Self {
+            run: append.run,
+            first_seq: append.first_seq,
+            frames: append.frames.into(),
+            end: append.end,
+            taken: append.taken,
+            changes: append.changes,
+            durability: append.durability,
+        }
+    }
 }
 
 /// Returns about how many bytes a new run takes in a block.
@@ -49,12 +81,9 @@ pub(super) fn bytes_of_changes(changes: &Changes) -> usize {
 }
 
 /// Returns about how many bytes an append takes in a block.
-pub(super) fn bytes_of_append(append: &Append) -> usize {
-    let frames: usize = append.frames.iter().map(|frame| frame.len() + 4).sum();
-    match &append.changes {
-        None => frames,
-        Some(changes) => frames + bytes_of_changes(changes),
-    }
+pub(super) fn bytes_of_append(frames: &[bytes::Bytes], changes: Option<&Changes>) -> usize {
+    let frames: usize = frames.iter().map(|frame| frame.len() + 4).sum();
+    frames + changes.map_or(0, bytes_of_changes)
 }
 
 impl Op {
@@ -62,13 +91,19 @@ impl Op {
     pub(super) fn bytes(&self) -> usize {
         match self {
             Self::Create(run, _) => bytes_of_run(run),
-            Self::Append(append, _) => bytes_of_append(append),
+            Self::Append(append, _) => {
+                bytes_of_append(append.frames.as_slice(), append.changes.as_deref())
+            }
             Self::Commit(commit, _) => bytes_of_changes(&commit.changes),
             Self::Park(_, Some(parking), _) => {
                 parking.report.len() + parking.detail.as_ref().map_or(0, bytes::Bytes::len)
             }
             Self::Revive(reopening, _) => reopening.frame.len(),
-            Self::Park(_, None, _) | Self::Sleep(..) | Self::Claim(..) | Self::Barrier(_) => 0,
+            Self::Park(_, None, _)
+            | Self::Sleep(..)
+            | Self::Claim(..)
+            | Self::Forget(..)
+            | Self::Barrier(_) => 0,
         }
     }
 
@@ -77,7 +112,9 @@ impl Op {
             Self::Create(run, _) => run.durability,
             Self::Append(append, _) => append.durability,
             Self::Commit(..) | Self::Park(..) | Self::Revive(..) => Durability::Synced,
-            Self::Sleep(..) | Self::Claim(..) | Self::Barrier(_) => Durability::Buffered,
+            Self::Sleep(..) | Self::Claim(..) | Self::Forget(..) | Self::Barrier(_) => {
+                Durability::Buffered
+            }
         }
     }
 
@@ -89,9 +126,13 @@ impl Op {
             Self::Commit(_, reply) => reply.send(Err(error)).is_err(),
             Self::Sleep(_, _, _, reply) => reply.send(Err(error)).is_err(),
             Self::Revive(_, reply) => reply.send(Err(error)).is_err(),
-            Self::Append(_, reply)
-            | Self::Park(_, _, reply)
+            Self::Append(_, ack) => {
+                ack.send(Err(error));
+                return;
+            }
+            Self::Park(_, _, reply)
             | Self::Claim(_, reply)
+            | Self::Forget(_, _, reply)
             | Self::Barrier(reply) => reply.send(Err(error)).is_err(),
         };
     }

@@ -61,6 +61,7 @@ pub(super) fn open(path: &Path, settings: &Settings) -> StoreResult<(Arc<Shared>
     }
     files::end_making(path)?;
     files::unmark_clean(path)?;
+    let log = log.in_files_of(settings.log_file_bytes);
     start(path, clean, database, recovered, log, (mark_file, lock))
 }
 
@@ -68,11 +69,12 @@ fn start(
     path: &Path,
     clean: bool,
     database: Database,
-    recovered: Recovered,
+    mut recovered: Recovered,
     log: Log,
     (mark_file, lock): (MarkFile, Lock),
 ) -> StoreResult<(Arc<Shared>, JoinHandle<()>)> {
     let archive = recovered.archive;
+    recovered.ledger.limit_log(4 * log.file_size());
     let shared = Arc::new(Shared::new(
         path.to_path_buf(),
         clean,

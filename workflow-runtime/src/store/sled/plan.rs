@@ -50,11 +50,9 @@ impl Plan {
         let header = &moving.header;
         let run = header.run;
         let (taken, next_letter) = moving.mailbox;
-        let frames = moving.archived + moving.frames.len() as u64;
-        let tail = moving.frames.iter().map(|frame| &frame.bytes);
-        for (key, record) in pack(header.position(), moving.archived, tail) {
-            put(&mut self.early, &key, &record);
-        }
+        let layout = moving.layout;
+        let frames = layout.end(moving.frames.len());
+        self.segments(moving);
         for mail in &moving.letters {
             put(&mut self.early, &Key::letter(run, mail.number), &mail.body);
         }
@@ -71,12 +69,14 @@ impl Plan {
             header: header.clone(),
             as_of: archive.as_of,
             frames,
+            kept_from: layout.kept_from,
             taken,
             next_letter,
         };
         let mut entry = Entry {
             as_of: archive.as_of,
             archived: frames,
+            kept_from: layout.kept_from,
             letters: (taken, next_letter),
             place,
             pieces: 0,
@@ -106,6 +106,23 @@ impl Plan {
             self.remove_rest(moving, old, &entry);
         }
         moving.entry = Some(Box::new(entry));
+    }
+
+    /// Writes frames as segments: those before a gap and those behind it apart.
+    fn segments(&mut self, moving: &Moving) {
+        let Moving { frames, layout, .. } = moving;
+        let at = moving.header.position();
+        let gap = match layout.behind() == layout.start + layout.lead() as u64 {
+            true => frames.len(),
+            false => layout.lead().min(frames.len()),
+        };
+        let (lead, rest) = frames.split_at(gap);
+        for (first, part) in [(layout.start, lead), (layout.behind(), rest)] {
+            let part = part.iter().map(|frame| &frame.bytes);
+            for (key, record) in pack(at, first, part) {
+                put(&mut self.early, &key, &record);
+            }
+        }
     }
 
     /// Takes what the database had of a run out of the counts, and removes what has no

@@ -7,6 +7,7 @@ use bytes::Bytes;
 
 use super::database::{Database, Scanned, corrupt, describe};
 use super::keys::{self, Key};
+use super::layout::ALWAYS_KEPT;
 use super::segment::{Archive, Pointer, Stored, unpack};
 use crate::ids::RunId;
 use crate::store::{NoteKey, RunOrder, RunPosition, RunQuery, Sleeper, StoreResult};
@@ -184,6 +185,21 @@ pub(super) fn segment_frames(
     }
     let place = describe(Key::segment(at, expected).as_bytes());
     Err(corrupt(place, "it is missing"))
+}
+
+/// Checks that all frames of a run below `until` are there, but for those that it forgot.
+pub(super) fn check_segments(
+    database: &Database,
+    at: RunPosition,
+    until: u64,
+    kept_from: u64,
+) -> StoreResult<()> {
+    let lead = match kept_from {
+        0 => until,
+        _ => until.min(ALWAYS_KEPT),
+    };
+    segment_frames(database, at, 0, lead, usize::MAX)?;
+    segment_frames(database, at, kept_from.max(lead), until, usize::MAX).map(drop)
 }
 
 /// Finds the first sequence number of the record that holds frame `seq`.

@@ -14,6 +14,7 @@ use super::database::{Database, Scanned, corrupt, describe};
 use super::files::Mark;
 use super::judge::take_back;
 use super::keys::{self, Key};
+use super::layout::ALWAYS_KEPT;
 use super::ledger::Ledger;
 use super::reads;
 use super::scan::{self, Scan};
@@ -21,7 +22,7 @@ use super::segment::{Archive, Stored, Tombstone, deleted_member, live_member};
 use super::table::{Live, Place, Table};
 use crate::id_map::IdMap;
 use crate::ids::RunId;
-use crate::store::{RunState, StoreResult};
+use crate::store::{RunState, StoreError, StoreResult};
 
 /// What opening found.
 #[derive(Debug)]
@@ -71,10 +72,14 @@ pub(super) fn recover(database: &Database, store: &Path, mark: &Mark) -> StoreRe
         ledger: Ledger::new(log.commit),
         shelved: IdMap::default(),
         deleted: IdMap::default(),
+        supposed: IdMap::default(),
     };
     recovery.read_deleted(&archive)?;
     recovery.read_live(&archive)?;
     recovery.replay(&log)?;
+    if let Some((_, wrong)) = recovery.supposed.into_values().next() {
+        return Err(wrong);
+    }
     let Recovery {
         mut table,
         mut ledger,
@@ -82,7 +87,7 @@ pub(super) fn recover(database: &Database, store: &Path, mark: &Mark) -> StoreRe
         ..
     } = recovery;
     for live in table.runs.values_mut() {
-        live.next_seq = live.archived + live.tail.len() as u64;
+        live.next_seq = live.committed();
         live.ending = live.ended();
         if live.wants_archiving() {
             ledger.enqueue(live);
@@ -126,6 +131,8 @@ struct Recovery<'a> {
     /// Runs that left memory, and as of which commit the database has them.
     shelved: IdMap<RunId, u64>,
     deleted: IdMap<RunId, Tombstone>,
+    /// Runs of which the log begins too late, unless it says that they forgot what came before: from which record on.
+    supposed: IdMap<RunId, (u64, StoreError)>,
 }
 
 /// What a block tells of a run.
@@ -241,6 +248,7 @@ impl Recovery<'_> {
             | Item::Taken(run, _)
             | Item::Posted(run, ..)
             | Item::Woken(run)
+            | Item::Forgotten(run, _)
             | Item::Revived(run, ..) => match self.told(run, commit)? {
                 Told::Old => Ok(()),
                 Told::News => self.replay_news(run, commit, place, item),
@@ -293,6 +301,13 @@ impl Recovery<'_> {
                 }
                 mailbox.push(number, body, commit);
                 self.ledger.count(run, 1);
+            }
+            Item::Forgotten(_, below) => {
+                let live = self.table.runs.get_mut(&run).expect("in memory");
+                let forgot = self.ledger.forget(live, below, commit);
+                if forgot && self.supposed.get(&run).is_some_and(|(at, _)| *at <= below) {
+                    self.supposed.remove(&run);
+                }
             }
             Item::Revived(_, seq, frame) => {
                 self.table.set_state(run, RunState::Active);
@@ -365,12 +380,19 @@ impl Recovery<'_> {
         place: &str,
     ) -> StoreResult<()> {
         let live = self.table.runs.get_mut(&run).expect("in memory");
-        let expected = live.archived + live.tail.len() as u64;
+        let expected = live.committed();
         if seq != expected || live.ended() {
-            return Err(corrupt(
+            let wrong = corrupt(
                 place.to_owned(),
                 &format!("it holds record {seq} of {run}, but record {expected} is next"),
-            ));
+            );
+            let is_next_in_log = live.tail.is_empty() && live.archived >= ALWAYS_KEPT;
+            if seq < expected || live.ended() || !is_next_in_log {
+                return Err(wrong);
+            }
+            // The files before may be gone because all that they held of it was forgotten.
+            live.suppose_forgotten(seq);
+            self.supposed.insert(run, (seq, wrong));
         }
         live.push(frame, commit);
         self.ledger.count(run, 1);

@@ -16,6 +16,9 @@ use crate::store::{NoteKey, RunHeader, RunPosition};
 /// Bytes of the length before each frame, and of the piece count before each record.
 const OVERHEAD: usize = 4;
 
+/// Added to the number of frames of a run that forgot some: the number of the first one behind those follows then.
+const FORGETFUL: u64 = 1 << 63;
+
 /// Packs frames into segment records: each with its key.
 pub(super) fn pack<'a>(
     at: RunPosition,
@@ -62,8 +65,10 @@ pub(super) struct Stored {
     pub(super) header: RunHeader,
     /// The commit as of which it is; later blocks may change it.
     pub(super) as_of: u64,
-    /// How many frames are in segments.
+    /// The number behind the last frame in segments.
     pub(super) frames: u64,
+    /// Records from 2 up to this number were forgotten. 0: none.
+    pub(super) kept_from: u64,
     /// Letters below this number were taken.
     pub(super) taken: u64,
     /// The number of the next letter. Those from `taken` on wait under `m`.
@@ -73,8 +78,15 @@ pub(super) struct Stored {
 impl Stored {
     pub(super) fn encode(&self) -> Vec<u8> {
         let mut out = Vec::with_capacity(128);
-        for number in [self.as_of, self.frames, self.taken, self.next_letter] {
+        let frames = match self.kept_from {
+            0 => self.frames,
+            _ => self.frames | FORGETFUL,
+        };
+        for number in [self.as_of, frames, self.taken, self.next_letter] {
             out.extend_from_slice(&number.to_le_bytes());
+        }
+        if self.kept_from > 0 {
+            out.extend_from_slice(&self.kept_from.to_le_bytes());
         }
         codec::encode_into(&self.header, &mut out);
         out
@@ -86,15 +98,24 @@ impl Stored {
         let frames = reader.u64()?;
         let taken = reader.u64()?;
         let next_letter = reader.u64()?;
+        let kept_from = match frames & FORGETFUL {
+            0 => 0,
+            _ => reader.u64()?,
+        };
+        let frames = frames & !FORGETFUL;
         let header = reader.take(reader.len())?;
         let header = codec::decode(header).map_err(|_| "its header cannot be read")?;
         if taken > next_letter {
             return Err("it took more letters than there were");
         }
+        if kept_from > frames {
+            return Err("it forgot more records than there were");
+        }
         Ok(Self {
             header,
             as_of,
             frames,
+            kept_from,
             taken,
             next_letter,
         })
@@ -237,7 +258,9 @@ pub(super) fn note_member(key: &NoteKey, value: &[u8]) -> u64 {
 /// Returns what stands for an `l` entry in the census of them.
 pub(super) fn live_member(run: RunId, entry: &Entry) -> u64 {
     let (taken, next) = entry.letters;
-    member(run, &[entry.as_of, entry.archived, taken, next])
+    let numbers = [entry.as_of, entry.archived, taken, next, entry.kept_from];
+    // Without a gap as before there were any.
+    member(run, &numbers[..4 + usize::from(entry.kept_from > 0)])
 }
 
 fn member(run: RunId, numbers: &[u64]) -> u64 {
@@ -271,6 +294,45 @@ mod tests {
             back.extend(unpacked);
         }
         assert_eq!(back, frames);
+    }
+
+    fn stored(kept_from: u64) -> Stored {
+        use crate::digest::Digest;
+        use crate::store::RunState;
+        Stored {
+            header: RunHeader {
+                run: RunId::from_bytes([1; 16]),
+                namespace: "n".into(),
+                workflow: "w".into(),
+                version: 1,
+                key: None,
+                input_digest: Digest::from_bytes([3; 16]),
+                created_at: Timestamp::from_micros(7),
+                origin: None,
+                state: RunState::Active,
+            },
+            as_of: 5,
+            frames: 300,
+            kept_from,
+            taken: 1,
+            next_letter: 2,
+        }
+    }
+
+    /// A run that forgot nothing is stored as before there was forgetting.
+    #[test]
+    fn a_header_says_what_was_forgotten_only_if_something_was() {
+        let (without, with) = (stored(0).encode(), stored(258).encode());
+        let numbers = |bytes: &[u8]| -> Vec<u64> {
+            let chunks = bytes.as_chunks::<8>().0.iter();
+            chunks.map(|chunk| u64::from_le_bytes(*chunk)).collect()
+        };
+        assert_eq!(numbers(&without)[..4], [5, 300, 1, 2]);
+        assert_eq!(numbers(&with)[..5], [5, 300 | 1 << 63, 1, 2, 258]);
+        assert_eq!(without[32..], with[40..], "the header follows");
+        assert_eq!(Stored::decode(&without), Ok(stored(0)));
+        assert_eq!(Stored::decode(&with), Ok(stored(258)));
+        assert!(Stored::decode(&stored(301).encode()).is_err());
     }
 
     #[test]

@@ -18,15 +18,9 @@ use super::deletions::Deletion;
 use super::ledger::{Due, Ledger};
 use super::log::LogFile;
 use super::op::Op;
+use super::queue::Queue;
 use super::table::Table;
 use crate::store::{StoreError, StoreResult};
-
-/// The most appends one group commit takes. Far more than ever wait; it bounds the time
-/// until the first of them is told.
-const MAX_GROUP: usize = 8_192;
-
-/// The most payload bytes one group commit takes, if it is more than one append.
-const MAX_GROUP_BYTES: usize = 4 * 1024 * 1024;
 
 /// Whether the store takes calls.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -49,11 +43,13 @@ pub(super) struct State {
     /// The file of the log that holds the newest commit of the table.
     pub(super) log_file: LogFile,
     pub(super) spare: Spare,
-    queue: Vec<Op>,
+    queue: Queue,
     /// Whether the committer waits to be woken.
     sleeping: bool,
     archiver: Resting,
     archiver_stops: bool,
+    /// Whether it first archives what is in line.
+    archiver_finishes: bool,
     pub(super) deletions: VecDeque<Deletion>,
 }
 
@@ -134,10 +130,11 @@ impl Shared {
                 ledger,
                 log_file,
                 spare: Spare::None,
-                queue: Vec::new(),
+                queue: Queue::default(),
                 sleeping: false,
                 archiver: Resting::No,
                 archiver_stops: false,
+                archiver_finishes: false,
                 deletions: VecDeque::new(),
             }),
             wake: Condvar::new(),
@@ -185,12 +182,14 @@ impl Shared {
         result
     }
 
-    /// Puts something in the queue. The caller holds the lock, so order of calls is order
+    /// Puts something of so many bytes in the queue. The caller holds the lock, so order of calls is order
     /// of commits.
-    pub(super) fn push(&self, state: &mut State, op: Op) {
-        state.queue.push(op);
-        if state.sleeping {
-            state.sleeping = false;
+    pub(super) fn push(&self, mut state: MutexGuard<'_, State>, op: Op, bytes: usize) {
+        state.queue.push(op, bytes);
+        let wake = std::mem::take(&mut state.sleeping);
+        // First the lock, then the committer: it would wake to wait for that.
+        drop(state);
+        if wake {
             self.wake.notify_one();
         }
     }
@@ -204,7 +203,7 @@ impl Shared {
             }
             // If the archiver is far behind, it is waited for: it wakes this thread.
             if !state.queue.is_empty() && !state.ledger.is_behind() {
-                take_group(&mut state.queue, ops);
+                state.queue.take_group(ops);
                 return Work::Commit;
             }
             if state.queue.is_empty()
@@ -228,8 +227,14 @@ impl Shared {
     pub(super) fn next_chore(&self) -> Chore {
         let mut state = self.lock();
         loop {
-            if state.archiver_stops || matches!(state.phase, Phase::Failed(_)) {
+            if matches!(state.phase, Phase::Failed(_)) {
                 return Chore::Stop;
+            }
+            if state.archiver_stops {
+                return match state.archiver_finishes && state.ledger.has_work() {
+                    true => Chore::Archive,
+                    false => Chore::Stop,
+                };
             }
             // Commits must not wait for deletions.
             if !state.deletions.is_empty() && !state.ledger.is_behind() {
@@ -258,6 +263,14 @@ impl Shared {
 
     pub(super) fn wake_archiver(&self) {
         self.wake_archiver.notify_one();
+    }
+
+    /// Has the archiver archive all that is needed before the log's newest file, before it stops.
+    pub(super) fn have_archiver_finish(&self) {
+        let mut state = self.lock();
+        let state = &mut *state;
+        state.ledger.sweep_all(&mut state.table);
+        state.archiver_finishes = true;
     }
 
     /// Tells the archiver to stop after what it is doing. What is still to be deleted stays.
@@ -306,7 +319,7 @@ impl Shared {
             state.phase = Phase::Failed(error.to_string());
         }
         let stopped = state.stopped();
-        let queue = std::mem::take(&mut state.queue);
+        let queue = state.queue.take_all();
         let deletions = std::mem::take(&mut state.deletions);
         state.sleeping = false;
         drop(state);
@@ -362,25 +375,6 @@ impl State {
             Phase::Open | Phase::Closing { .. } | Phase::Closed => "it was closed".to_owned(),
         };
         StoreError::Stopped { reason }
-    }
-}
-
-/// Takes what one group commit holds off the queue.
-fn take_group(queue: &mut Vec<Op>, ops: &mut Vec<Op>) {
-    let mut bytes = 0;
-    let fits = queue
-        .iter()
-        .take(MAX_GROUP)
-        .take_while(|op| {
-            let first = bytes == 0;
-            bytes += op.bytes();
-            first || bytes <= MAX_GROUP_BYTES
-        })
-        .count();
-    if fits == queue.len() {
-        std::mem::swap(queue, ops);
-    } else {
-        ops.extend(queue.drain(..fits));
     }
 }
 

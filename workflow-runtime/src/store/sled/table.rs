@@ -9,17 +9,22 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 
+use super::layout::{ALWAYS_KEPT, Layout};
 use super::mailbox::Mailbox;
+use super::op::Appending;
 use super::segment::Stored;
 use crate::clock::Timestamp;
 use crate::id_map::{IdMap, IdSet};
 use crate::ids::RunId;
-use crate::store::{Append, Epoch, RunHeader, RunPosition, RunState, StoreError, StoreResult};
+use crate::store::{Epoch, RunHeader, RunPosition, RunState, StoreError, StoreResult};
 
 /// A run whose frames in memory exceed this gets segments before it ends or sleeps. All frames in memory
 /// are in the log too, so the limit on that bounds their sum; this one bounds what one run takes of it.
 /// Far above what most runs ever have: those are archived once, at their end, with a third fewer writes.
 pub(super) const MAX_TAIL_BYTES: usize = 16 * 1024;
+
+/// The same for a run that forgets: most of what it has in memory will be forgotten before it has to be archived.
+pub(super) const MAX_FORGETFUL_TAIL_BYTES: usize = 64 * 1024;
 
 /// Up to so many frames, a run has room for no more than it has.
 const FEW_FRAMES: usize = 4;
@@ -37,6 +42,8 @@ pub(super) struct TailFrame {
 pub(super) struct Entry {
     pub(super) as_of: u64,
     pub(super) archived: u64,
+    /// Records from 2 up to this number were forgotten.
+    pub(super) kept_from: u64,
     /// The letters that lie under `m`: from this number on, and before that one.
     pub(super) letters: (u64, u64),
     pub(super) place: Place,
@@ -54,6 +61,24 @@ pub(super) enum Place {
     Ended,
 }
 
+/// Frames that an archive moves to segments.
+#[derive(Debug)]
+pub(super) struct Departing {
+    pub(super) frames: Arc<Vec<TailFrame>>,
+    layout: Layout,
+}
+
+/// What a run has forgotten.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Gap {
+    /// Records from 2 up to this number.
+    kept_from: u64,
+    /// The commit whose block says so, if the database does not know yet.
+    commit: Option<u64>,
+    /// Whether no block was found yet that says so.
+    supposed: bool,
+}
+
 /// A run that has not left memory.
 #[derive(Debug)]
 pub(super) struct Live {
@@ -66,13 +91,15 @@ pub(super) struct Live {
     pub(super) ending: bool,
     /// Whether its owner's wish to let it sleep is queued.
     pub(super) releasing: bool,
-    /// How many frames are in segments.
+    /// The number behind the last frame in segments.
     pub(super) archived: u64,
     /// The committed frames after those that an archive moves to segments just now.
-    pub(super) moving: Option<Arc<Vec<TailFrame>>>,
+    pub(super) moving: Option<Box<Departing>>,
     /// The committed frames after those.
     pub(super) tail: Vec<TailFrame>,
     pub(super) tail_bytes: usize,
+    /// Boxed: most runs forget nothing.
+    gap: Option<Box<Gap>>,
     /// Blocks with changes of state that the database does not know of yet.
     pub(super) changed_in: Vec<u64>,
     /// `None`: it never got a letter.
@@ -97,6 +124,7 @@ impl Live {
             moving: None,
             tail: Vec::new(),
             tail_bytes: 0,
+            gap: None,
             changed_in: Vec::new(),
             mailbox: None,
             entry: None,
@@ -121,6 +149,14 @@ impl Live {
     pub(super) fn from_stored(stored: Stored, place: Place, pieces: u16) -> Self {
         let mut live = Self::new(stored.header);
         live.archived = stored.frames;
+        if stored.kept_from > 0 {
+            let gap = Gap {
+                kept_from: stored.kept_from,
+                commit: None,
+                supposed: false,
+            };
+            live.gap = Some(Box::new(gap));
+        }
         if stored.next_letter > 0 {
             let mailbox = Mailbox::new(stored.taken, stored.next_letter);
             live.mailbox = Some(Box::new(mailbox));
@@ -128,6 +164,7 @@ impl Live {
         live.entry = Some(Box::new(Entry {
             as_of: stored.as_of,
             archived: stored.frames,
+            kept_from: stored.kept_from,
             letters: (stored.taken, stored.next_letter),
             place,
             pieces,
@@ -147,23 +184,110 @@ impl Live {
 
     /// The committed frames that are in no segment yet.
     pub(super) fn frames(&self) -> impl Iterator<Item = &TailFrame> {
-        let moving = self.moving.as_deref().map_or(&[][..], Vec::as_slice);
+        let moving = self.moving.as_ref();
+        let moving = moving.map_or(&[][..], |moving| moving.frames.as_slice());
         moving.iter().chain(&self.tail)
     }
 
+    /// The committed frames that are in no segment yet and were not forgotten, with their numbers.
+    pub(super) fn numbered(&self) -> impl Iterator<Item = (u64, &Bytes)> {
+        let kept_from = self.kept_from();
+        let moving = self.moving.iter().flat_map(|moving| {
+            let frames = moving.frames.iter().enumerate();
+            frames.map(|(index, frame)| (moving.layout.seq(index), &frame.bytes))
+        });
+        let layout = self.layout();
+        let tail = self.tail.iter().enumerate();
+        let tail = tail.map(move |(index, frame)| (layout.seq(index), &frame.bytes));
+        let kept = move |seq: u64| seq < ALWAYS_KEPT || seq >= kept_from;
+        moving.chain(tail).filter(move |(seq, _)| kept(*seq))
+    }
+
+    /// Records from 2 up to this number were forgotten, as far as committed.
+    pub(super) fn kept_from(&self) -> u64 {
+        self.gap.as_ref().map_or(0, |gap| gap.kept_from)
+    }
+
+    /// The commit whose block says what was forgotten, if the database does not know yet.
+    pub(super) fn forgot_in(&self) -> Option<u64> {
+        self.gap.as_ref()?.commit
+    }
+
+    /// The database is about to know what was forgotten. Returns the commit that is not needed for it any more.
+    pub(super) fn gap_is_archived(&mut self) -> Option<u64> {
+        self.gap.as_mut()?.commit.take()
+    }
+
+    fn layout(&self) -> Layout {
+        let moved = self.moving.as_ref();
+        Layout {
+            start: moved.map_or(self.archived, |moved| moved.until()),
+            kept_from: self.kept_from(),
+        }
+    }
+
+    /// The number behind the last committed frame.
+    pub(super) fn committed(&self) -> u64 {
+        self.layout().end(self.tail.len())
+    }
+
+    /// Forgets records from 2 up to a number, as a commit says. Returns the commits that frames of the run do not need any
+    /// more, and that of the block that told of less; `None` if there is nothing to forget.
+    pub(super) fn forget(&mut self, below: u64, commit: u64) -> Option<(Vec<u64>, Option<u64>)> {
+        let layout = self.layout();
+        let known = match self.gap.as_deref() {
+            Some(gap) if gap.supposed => gap.kept_from - 1,
+            gap => gap.map_or(ALWAYS_KEPT, |gap| gap.kept_from),
+        };
+        if below <= known || below >= self.committed() {
+            return None;
+        }
+        let lead = layout.lead();
+        let count = usize::try_from(below.saturating_sub(layout.behind())).unwrap_or(usize::MAX);
+        let rest = self.tail.len().saturating_sub(lead);
+        let gone = match count.min(rest) {
+            0 => Vec::new(),
+            count => self.tail.drain(lead..lead + count).collect(),
+        };
+        self.tail_bytes -= gone.iter().map(|frame| frame.bytes.len()).sum::<usize>();
+        let older = self.gap_is_archived();
+        self.gap = Some(Box::new(Gap {
+            kept_from: below,
+            commit: Some(commit),
+            supposed: false,
+        }));
+        let commits = gone.into_iter().map(|frame| frame.commit);
+        Some((commits.collect(), older))
+    }
+
+    /// Supposes that records behind those in segments were forgotten up to a number: the log begins later, and has to
+    /// say so in what follows.
+    pub(super) fn suppose_forgotten(&mut self, below: u64) {
+        self.gap = Some(Box::new(Gap {
+            kept_from: below,
+            commit: None,
+            supposed: true,
+        }));
+    }
+
     /// Gives an archive the frames that it moves. Readers have them as well, until they are there.
-    pub(super) fn begin_move(&mut self) -> Arc<Vec<TailFrame>> {
+    pub(super) fn begin_move(&mut self) -> (Arc<Vec<TailFrame>>, Layout) {
         debug_assert!(self.moving.is_none(), "one archive at a time");
+        let layout = self.layout();
         let frames = Arc::new(std::mem::take(&mut self.tail));
         self.tail_bytes = 0;
-        self.moving = Some(Arc::clone(&frames));
-        frames
+        self.moving = Some(Box::new(Departing {
+            frames: Arc::clone(&frames),
+            layout,
+        }));
+        (frames, layout)
     }
 
     /// What an archive moved is in segments. It has the frames still: they are not freed here.
     pub(super) fn end_move(&mut self) {
-        let moved = self.moving.take();
-        self.archived += moved.map_or(0, |moved| moved.len() as u64);
+        if let Some(moved) = self.moving.take() {
+            self.archived = moved.until();
+        }
     }
 
     /// Says whether the run has ended, as far as committed.
@@ -205,18 +329,32 @@ impl Live {
         let oldest = self.frames().next().map(|frame| frame.commit);
         let changed = self.changed_in.first().copied();
         let letter = self.mailbox.as_ref().and_then(|mail| mail.oldest());
-        [oldest, changed, letter]
+        [oldest, changed, letter, self.forgot_in()]
             .into_iter()
             .flatten()
             .any(|oldest| oldest < commit)
     }
 
+    /// Says whether it has so many frames in memory that some have to go.
+    pub(super) fn is_long(&self) -> bool {
+        let limit = match self.gap {
+            None => MAX_TAIL_BYTES,
+            Some(_) => MAX_FORGETFUL_TAIL_BYTES,
+        };
+        self.tail_bytes > limit
+    }
+
     /// Says whether the run should be archived by itself.
     pub(super) fn wants_archiving(&self) -> bool {
         let is_parked = matches!(self.header.state, RunState::Parked(_));
-        self.tail_bytes > MAX_TAIL_BYTES
-            || self.leaves()
-            || (is_parked && !self.changed_in.is_empty())
+        self.is_long() || self.leaves() || (is_parked && !self.changed_in.is_empty())
+    }
+}
+
+impl Departing {
+    /// The number behind the last of them.
+    fn until(&self) -> u64 {
+        self.layout.end(self.frames.len())
     }
 }
 
@@ -288,10 +426,14 @@ impl Table {
     ///
     /// What it says to have taken is forgotten if it took that before, so that most appends
     /// say nothing of letters.
-    pub(super) fn accept_append(&mut self, append: &mut Append) -> Option<StoreResult<()>> {
+    pub(super) fn accept_append(
+        &mut self,
+        epoch: Epoch,
+        append: &mut Appending,
+    ) -> Option<StoreResult<()>> {
         let run = append.run;
         let live = self.runs.get_mut(&run)?;
-        if let Err(error) = live.owned(append.epoch) {
+        if let Err(error) = live.owned(epoch) {
             return Some(Err(error));
         }
         if append.first_seq != live.next_seq {
@@ -316,6 +458,11 @@ impl Table {
         let owned = live.owned(epoch);
         live.releasing |= owned.is_ok();
         Some(owned)
+    }
+
+    /// Accepts the wish to forget for the queue. `None`: the run is not in memory.
+    pub(super) fn accept_forget(&mut self, run: RunId, epoch: Epoch) -> Option<StoreResult<()>> {
+        Some(self.runs.get(&run)?.owned(epoch))
     }
 
     /// Accepts a change of parking for the queue. `None`: the run is not in memory.

@@ -114,6 +114,27 @@ pub(super) fn ending(n: u64, seq: u64) -> Append {
     }
 }
 
+#[tokio::test]
+async fn a_run_that_grows_long_is_archived_before_it_ends() {
+    let directory = tempfile::tempdir().expect("a temporary directory");
+    let path = directory.path().join("store");
+    let store = SledStore::open(path, SledOptions::default()).expect("a new store opens");
+    let archived = || store.shared.lock().table.runs[&header(1).run].archived;
+    store.create(new_run(1)).await.expect("created");
+    for seq in 1..=4 {
+        let appended = store.append(append(1, seq, MAX_TAIL_BYTES / 5)).await;
+        appended.expect("appended");
+    }
+    store.settled();
+    assert_eq!(archived(), 0, "it is short");
+    for seq in 5..=6 {
+        let appended = store.append(append(1, seq, MAX_TAIL_BYTES / 5)).await;
+        appended.expect("appended");
+    }
+    store.settled();
+    assert!(archived() > 0, "it is long");
+}
+
 impl Closed {
     /// Makes a store with a run that has segments, two short live ones and a finished one.
     pub(super) async fn new() -> Self {
@@ -156,6 +177,7 @@ impl Closed {
         let settings = Settings {
             cache_bytes: 1 << 20,
             skip_fdatasync: false,
+            log_file_bytes: super::log::FILE_SIZE,
         };
         let database = Database::open(&self.path, &settings).expect("sled opens");
         let writes = change(&database);

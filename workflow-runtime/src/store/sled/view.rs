@@ -13,6 +13,7 @@ use tokio::sync::oneshot;
 
 use super::database::Database;
 use super::judge::take_back;
+use super::layout::{ALWAYS_KEPT, Layout};
 use super::op::Op;
 use super::reads;
 use super::shared::Shared;
@@ -30,10 +31,12 @@ const TRIES: usize = 4;
 /// What is known of a run at one moment.
 pub(super) struct Snapshot {
     pub(super) header: RunHeader,
-    /// How many frames are in segments.
+    /// The number behind the last frame in segments.
     archived: u64,
-    /// The committed frames after those.
-    tail: Vec<Bytes>,
+    /// Records from 2 up to this number were forgotten.
+    pub(super) kept_from: u64,
+    /// The committed frames after those in segments, with their numbers.
+    tail: Vec<(u64, Bytes)>,
     pub(super) mail: Vec<Mail>,
     pub(super) next_letter: u64,
 }
@@ -44,7 +47,11 @@ impl Snapshot {
         Self {
             header: live.header.clone(),
             archived: live.archived,
-            tail: live.frames().map(|frame| frame.bytes.clone()).collect(),
+            kept_from: live.kept_from(),
+            tail: live
+                .numbered()
+                .map(|(seq, frame)| (seq, frame.clone()))
+                .collect(),
             mail: mailbox.map_or_else(Vec::new, |mail| mail.from(0)),
             next_letter: mailbox.map_or(0, |mail| mail.next),
         }
@@ -74,24 +81,41 @@ impl Snapshot {
         Ok(Some(Self {
             header: stored.header,
             archived: stored.frames,
+            kept_from: stored.kept_from,
             tail: Vec::new(),
             mail: Vec::new(),
             next_letter: stored.next_letter,
         }))
     }
 
-    /// Reads frames of the run.
-    pub(super) fn frames(
-        &self,
-        database: &Database,
-        from: u64,
-        limit: usize,
-    ) -> StoreResult<Vec<Bytes>> {
+    /// Reads frames of the run. Those that it forgot are an error.
+    fn frames(&self, database: &Database, from: u64, limit: usize) -> StoreResult<Vec<Bytes>> {
+        let layout = Layout {
+            start: 0,
+            kept_from: self.kept_from,
+        };
+        let end = self.tail.last().map_or(self.archived, |(seq, _)| seq + 1);
+        if layout.misses(from, from.saturating_add(limit as u64).min(end)) {
+            return Err(StoreError::Forgotten {
+                run: self.header.run,
+                kept_from: self.kept_from,
+            });
+        }
         let at = self.header.position();
         let mut frames = reads::segment_frames(database, at, from, self.archived, limit)?;
-        let skip = usize::try_from(from.saturating_sub(self.archived)).unwrap_or(usize::MAX);
         let room = limit - frames.len();
-        frames.extend(self.tail.iter().skip(skip).take(room).cloned());
+        let tail = self.tail.iter().filter(|(seq, _)| *seq >= from);
+        frames.extend(tail.take(room).map(|(_, frame)| frame.clone()));
+        Ok(frames)
+    }
+
+    /// Reads all frames of the run that are there.
+    fn all_frames(&self, database: &Database) -> StoreResult<Vec<Bytes>> {
+        if self.kept_from <= ALWAYS_KEPT {
+            return self.frames(database, 0, usize::MAX);
+        }
+        let mut frames = self.frames(database, 0, ALWAYS_KEPT as usize)?;
+        frames.extend(self.frames(database, self.kept_from, usize::MAX)?);
         Ok(frames)
     }
 }
@@ -116,7 +140,7 @@ pub(super) fn take_back_and_claim(
             state.open()?;
             if let Some(epoch) = state.table.claim(run) {
                 let (reply, durable) = oneshot::channel();
-                shared.push(&mut state, Op::Claim(run, reply));
+                shared.push(state, Op::Claim(run, reply), 0);
                 return Ok(Some(Claimed::InMemory(epoch, durable)));
             }
             state.table.departures
@@ -145,16 +169,41 @@ pub(super) fn journal(
     from: u64,
     limit: usize,
 ) -> StoreResult<Option<(Snapshot, Vec<Bytes>)>> {
-    let Some(found) = Snapshot::find(shared, database, run)? else {
+    read(shared, database, run, |found| {
+        found.frames(database, from, limit)
+    })
+}
+
+/// Finds a run and reads all frames of it that are there.
+pub(super) fn kept_journal(
+    shared: &Shared,
+    database: &Database,
+    run: RunId,
+) -> StoreResult<Option<(Snapshot, Vec<Bytes>)>> {
+    read(shared, database, run, |found| found.all_frames(database))
+}
+
+fn read(
+    shared: &Shared,
+    database: &Database,
+    run: RunId,
+    frames: impl Fn(&Snapshot) -> StoreResult<Vec<Bytes>>,
+) -> StoreResult<Option<(Snapshot, Vec<Bytes>)>> {
+    let Some(mut found) = Snapshot::find(shared, database, run)? else {
         return Ok(None);
     };
-    match found.frames(database, from, limit) {
-        Ok(frames) => Ok(Some((found, frames))),
-        Err(error @ StoreError::Corrupt { .. }) => match Snapshot::find(shared, database, run)? {
-            Some(_) => Err(error),
-            None => Ok(None),
-        },
-        Err(error) => Err(error),
+    loop {
+        let error = match frames(&found) {
+            Ok(frames) => return Ok(Some((found, frames))),
+            Err(error @ StoreError::Corrupt { .. }) => error,
+            Err(error) => return Err(error),
+        };
+        // Segments that it was about to read may have gone with the run, or with what it forgot.
+        found = match Snapshot::find(shared, database, run)? {
+            Some(now) if now.kept_from > found.kept_from => now,
+            Some(_) => return Err(error),
+            None => return Ok(None),
+        };
     }
 }
 

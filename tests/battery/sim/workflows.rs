@@ -1,0 +1,133 @@
+//! The workflows that run a [`Program`]: the product's own macros on the product's own engine.
+//!
+//! Owns the translation of each part into calls. Never decides anything by chance: what a program does follows from
+//! itself, the outcomes and their order.
+
+use std::time::Duration;
+
+use futures::FutureExt as _;
+use futures::future::{BoxFuture, join_all, select_all};
+use futures::stream::{FuturesUnordered, StreamExt as _, TryStreamExt as _};
+use workflow_runtime::{
+    Error, Result, abort, get_step_metadata, signals, sleep, start_child, step, timeout, workflow,
+};
+
+use super::program::{Ending, Program, branch, broken_value, fold, step_value};
+use super::world::{Kind, World};
+use crate::chance::mix;
+
+/// More attempts than a step ever fails and a case ever crashes.
+#[step(max_attempts = 12, backoff = "5ms..100ms")]
+async fn work(#[resource] world: &World, tag: u64, failures: u32, given: u64) -> Result<u64> {
+    world.act(Kind::Done, tag, given);
+    if get_step_metadata().attempt <= failures {
+        return Err(Error::new("not yet"));
+    }
+    // Some take their time, so that outcomes come in another order than calls.
+    if tag.is_multiple_of(3) {
+        tokio::time::sleep(Duration::from_millis(mix(tag, given) % 30)).await;
+    }
+    Ok(step_value(tag, given))
+}
+
+#[step(max_attempts = 2, backoff = "5ms")]
+async fn breaks(#[resource] world: &World, tag: u64, given: u64) -> Result<u64> {
+    world.act(Kind::Done, tag, given);
+    Err(Error::new("broken"))
+}
+
+#[step(max_attempts = 12, backoff = "5ms", undo = take_back)]
+async fn keep(#[resource] world: &World, tag: u64, given: u64) -> Result<u64> {
+    world.act(Kind::Done, tag, given);
+    Ok(step_value(tag, given))
+}
+
+#[step(max_attempts = 12, backoff = "5ms")]
+async fn take_back(
+    #[resource] world: &World,
+    tag: u64,
+    given: u64,
+    _gave: Option<u64>,
+) -> Result<()> {
+    world.act(Kind::Undone, tag, given);
+    Ok(())
+}
+
+/// Runs a program in the run that calls it.
+fn run(program: Program, given: u64) -> BoxFuture<'static, Result<u64>> {
+    async move {
+        let branches = |programs: Vec<Program>| {
+            programs
+                .into_iter()
+                .enumerate()
+                .map(move |(n, program)| run(program, branch(given, n)))
+        };
+        Ok(match program {
+            Program::Step { tag, failures } => work(tag, failures, given).await?,
+            Program::Broken { tag } => match breaks(tag, given).await {
+                Ok(value) => value,
+                Err(_) => broken_value(tag, given),
+            },
+            Program::Kept { tag } => keep(tag, given).await?,
+            Program::Nap { ms } => {
+                sleep(Duration::from_millis(ms)).await;
+                given
+            }
+            Program::Hear { name, count } => {
+                let count = usize::try_from(count).expect("a few");
+                let heard = signals::<u64>(&name.to_string()).take(count);
+                fold(heard.try_collect::<Vec<_>>().await?)
+            }
+            Program::Chain(programs) => {
+                let mut value = given;
+                for program in programs {
+                    value = run(program, value).await?;
+                }
+                value
+            }
+            Program::Loop { times, body } => {
+                let mut value = given;
+                for _ in 0..times {
+                    value = run((*body).clone(), value).await?;
+                }
+                value
+            }
+            Program::Join(programs) => {
+                let values = join_all(branches(programs)).await;
+                fold(values.into_iter().collect::<Result<Vec<_>>>()?)
+            }
+            Program::Race(programs) => {
+                let (value, winner, _losers) = select_all(branches(programs)).await;
+                mix(value?, winner as u64)
+            }
+            Program::Unordered(programs) => {
+                let branches: FuturesUnordered<_> = branches(programs).collect();
+                fold(branches.try_collect::<Vec<_>>().await?)
+            }
+            Program::Limited { ms, body } => {
+                match timeout(Duration::from_millis(ms), run(*body, given)).await {
+                    Ok(value) => value?,
+                    Err(_elapsed) => mix(given, 5),
+                }
+            }
+            Program::Child(body) => interpret(*body, given, Ending::Value).await?,
+            Program::Started { child, meanwhile } => {
+                let child = start_child(interpret(*child, given, Ending::Value));
+                let value = run(*meanwhile, given).await?;
+                fold([value, child.await?])
+            }
+        })
+    }
+    .boxed()
+}
+
+/// A program as a run. Its key outlives every outage of a case.
+#[workflow(key_ttl = "36500d")]
+pub(crate) async fn interpret(program: Program, given: u64, ending: Ending) -> Result<u64> {
+    let value = run(program, given).await?;
+    match ending {
+        Ending::Value => Ok(value),
+        Ending::Failure => Err(Error::new("meant to fail")),
+        Ending::Abort => abort("meant to end").await,
+    }
+}

@@ -1,0 +1,526 @@
+//! Runs as files: what they hold, what is taken out, and what is noticed when they are read.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use bytes::Bytes;
+use workflow_runtime::export::{JournalFile, Redact};
+use workflow_runtime::journal::Event;
+use workflow_runtime::store::memory::{MemoryStore, Surviving};
+use workflow_runtime::testing::{ReplayFailureKind, Stopped};
+use workflow_runtime::{Engine, EngineError, Key, PayloadCodec, RunId};
+use workflow_tests::Edited;
+
+use crate::recorded::*;
+use crate::recording::{self, ended};
+
+fn path(name: &str) -> std::path::PathBuf {
+    let journals = Path::new(env!("CARGO_MANIFEST_DIR")).join("journals");
+    journals.join(format!("{name}.journal.json"))
+}
+
+fn text(name: &str) -> String {
+    std::fs::read_to_string(path(name)).unwrap()
+}
+
+fn names() -> Vec<String> {
+    let folder = std::fs::read_dir(path("x").parent().unwrap()).unwrap();
+    let names = folder.map(|entry| entry.unwrap().file_name().into_string().unwrap());
+    let names = names.filter_map(|name| Some(name.strip_suffix(".journal.json")?.to_owned()));
+    let mut names: Vec<_> = names.collect();
+    names.sort();
+    names
+}
+
+#[test]
+fn a_file_is_read_and_written_again_without_a_change() {
+    for name in names() {
+        let file = JournalFile::read(path(&name)).unwrap();
+        assert_eq!(file.to_json(), text(&name), "{name}");
+        let bytes = file.to_binary();
+        assert_eq!(
+            JournalFile::from_binary(bytes.clone()).unwrap(),
+            file,
+            "{name}"
+        );
+        let len = file.to_json().len();
+        assert!(
+            bytes.len() * 2 < len,
+            "{name}: {} of {len} bytes",
+            bytes.len()
+        );
+    }
+}
+
+#[test]
+fn the_text_is_json_for_others_too() {
+    for name in names() {
+        let value: serde_json::Value = serde_json::from_str(&text(&name)).unwrap();
+        let file = JournalFile::read(path(&name)).unwrap();
+        assert_eq!(value["run"], file.run().to_string());
+        let records = value["records"].as_array().unwrap();
+        assert_eq!(records.len(), file.records().len());
+        for (n, record) in records.iter().enumerate() {
+            assert_eq!(record["seq"], n);
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_file_says_whose_it_is_and_what_the_store_has() {
+    let engine = recording::engine().await;
+    let run = engine.start(parent()).key("family").await.unwrap();
+    run.result().await.unwrap();
+    let file = engine.export(run.id()).await.unwrap();
+    let journal = engine.journal(run.id()).await.unwrap();
+    assert_eq!(file.records(), journal.records());
+    assert_eq!(file.head(), file.source_head());
+    assert_eq!((file.workflow(), file.version()), ("parent", 1));
+    assert_eq!((file.namespace(), file.key()), ("fixtures", Some("family")));
+    assert_eq!(
+        (file.parent(), file.cut(), file.is_redacted()),
+        (None, None, false)
+    );
+    let child = file
+        .records()
+        .iter()
+        .find_map(|record| match &record.event {
+            Event::ChildStarted(started) => Some(started.child),
+            _ => None,
+        });
+    let child = engine.export(child.unwrap()).await.unwrap();
+    assert_eq!(child.parent().unwrap().run, run.id());
+}
+
+#[tokio::test]
+async fn a_run_that_is_not_there_cannot_be_exported() {
+    let engine = recording::engine().await;
+    let nobody = RunId::from_bytes([1; 16]);
+    let refused = engine.export(nobody).await;
+    assert!(matches!(refused, Err(EngineError::UnknownRun(run)) if run == nobody));
+}
+
+#[tokio::test]
+async fn a_run_on_disk_is_exported_after_a_restart_and_replays() {
+    let folder = tempfile::tempdir().unwrap();
+    let open = async || {
+        let engine = register(Engine::builder())
+            .resource(World)
+            .resource(Tried::default());
+        engine
+            .audit_key([7; 32])
+            .open(folder.path().join("db"))
+            .await
+            .unwrap()
+    };
+    let engine = open().await;
+    let run = engine.start(sequence(order())).await.unwrap().id();
+    let _ = engine.run::<sequence>(run).await.unwrap().result().await;
+    engine.shutdown().await.unwrap();
+    let engine = open().await;
+    let file = engine.export(run).await.unwrap();
+    engine.shutdown().await.unwrap();
+    // The chain in the store has a key; that of the file must not need it.
+    assert_ne!(file.head(), file.source_head());
+    for name in ["run.journal.json", "run.journal"] {
+        let path = folder.path().join(name);
+        file.write(&path).unwrap();
+        assert_eq!(JournalFile::read(&path).unwrap(), file);
+        assert_eq!(replayer().file(&path).unwrap().stopped, Stopped::Ended);
+    }
+    let left = std::fs::read_dir(folder.path()).unwrap().count();
+    assert_eq!(left, 3, "the database and two files");
+}
+
+/// A codec that turns every byte over, as long as it has its key.
+#[derive(Clone, Default)]
+struct Turned {
+    key_is_lost: Arc<AtomicBool>,
+}
+
+impl PayloadCodec for Turned {
+    fn encode(&self, plain: Vec<u8>) -> Result<Vec<u8>, String> {
+        Ok(plain.into_iter().map(|byte| !byte).collect())
+    }
+
+    fn decode(&self, coded: &[u8]) -> Result<Vec<u8>, String> {
+        match self.key_is_lost.load(Ordering::Relaxed) {
+            true => Err("the key is lost".into()),
+            false => Ok(coded.iter().map(|byte| !byte).collect()),
+        }
+    }
+}
+
+#[tokio::test]
+async fn payloads_leave_without_the_engines_codec() {
+    let (store, codec) = (MemoryStore::new(), Turned::default());
+    let engine = register(Engine::builder())
+        .resource(World)
+        .resource(Tried::default());
+    let engine = engine
+        .payload_codec(codec.clone())
+        .open_with(store.clone())
+        .await
+        .unwrap();
+    let run = engine.start(sequence(order())).await.unwrap();
+    run.result().await.unwrap();
+    let file = engine.export(run.id()).await.unwrap();
+    assert!(file.to_json().contains("\"customer\": \"Ada\""));
+    assert_eq!(replayer().journal(&file).unwrap().steps, 2);
+    codec.key_is_lost.store(true, Ordering::Relaxed);
+    let refused = engine.export(run.id()).await.unwrap_err();
+    let shown = refused.to_string();
+    assert!(
+        shown.contains("record 0: the payload codec failed: the key is lost"),
+        "{shown}"
+    );
+    drop(engine);
+
+    // Without the codec, the bytes leave as they are, exactly, and nobody can read them.
+    let store = store.reopen(Surviving::All);
+    let engine = register(Engine::builder()).open_with(store).await.unwrap();
+    let coded = engine.export(run.id()).await.unwrap();
+    assert_eq!(coded.head(), coded.source_head());
+    assert!(coded.to_json().contains("$payload"));
+    assert_eq!(JournalFile::from_json(&coded.to_json()).unwrap(), coded);
+    let failure = replayer().journal(&coded).unwrap_err();
+    assert_eq!(failure.kind(), ReplayFailureKind::Undecodable, "{failure}");
+    assert!(!coded.redact_all().to_json().contains("$payload"));
+}
+
+#[tokio::test]
+async fn of_a_damaged_journal_the_intact_part_is_exported_on_demand() {
+    let store = MemoryStore::new();
+    let engine = register(Engine::builder())
+        .resource(World)
+        .resource(Tried::default());
+    let engine = engine.open_with(store.clone()).await.unwrap();
+    let run = engine.start(sequence(order())).await.unwrap();
+    run.result().await.unwrap();
+    let run = run.id();
+    drop(engine);
+    let damaged = Edited {
+        store: store.reopen(Surviving::All),
+        edit: |frames: &mut Vec<Bytes>| {
+            if let Some(frame) = frames.get_mut(2) {
+                let mut bytes = frame.to_vec();
+                bytes[30] ^= 1;
+                *frame = bytes.into();
+            }
+        },
+    };
+    let engine = register(Engine::builder())
+        .open_with(damaged)
+        .await
+        .unwrap();
+    let refused = engine.export(run).await;
+    assert!(
+        matches!(refused, Err(EngineError::Journal(_))),
+        "{refused:?}"
+    );
+    let part = engine.export(run).intact_part().await.unwrap();
+    assert_eq!(part.records().len(), 2);
+    assert!(part.cut().unwrap().contains("record 2"), "{:?}", part.cut());
+    let again = JournalFile::from_json(&part.to_json()).unwrap();
+    assert_eq!(again, part);
+    assert!(matches!(
+        replayer().journal(&again).unwrap().stopped,
+        Stopped::Frontier { .. }
+    ));
+}
+
+#[tokio::test]
+async fn what_is_known_to_be_secret_leaves_only_on_demand() {
+    let engine = recording::engine().await;
+    let key = Key::business("card", "4111").secret();
+    let run = engine.start(keyed()).key(key.clone()).await.unwrap();
+    run.result().await.unwrap();
+    let file = engine.export(run.id()).await.unwrap();
+    assert_eq!(file.key(), Some("(redacted)"));
+    assert!(file.is_redacted() && !file.to_json().contains(key.as_str()));
+    assert_eq!(replayer().journal(&file).unwrap().stopped, Stopped::Ended);
+    let open = engine.export(run.id()).with_secrets().await.unwrap();
+    assert_eq!(open.key(), Some(key.as_str()));
+    assert_eq!(open.head(), open.source_head());
+}
+
+/// Says whether a text is anywhere in a file, in either form.
+fn holds(file: &JournalFile, text: &str) -> bool {
+    let bytes = file.to_binary();
+    let in_bytes = bytes
+        .windows(text.len())
+        .any(|part| part == text.as_bytes());
+    assert_eq!(in_bytes, file.to_json().contains(text));
+    in_bytes
+}
+
+#[tokio::test]
+async fn fields_are_taken_out_with_every_copy_and_the_code_still_fits() {
+    let file = ended(sequence(order())).await;
+    assert!(holds(&file, "ada@example.org") && holds(&file, "4111 1111 1111 1111"));
+    let file = file.redact_fields(["CARD", "email"]);
+    // The address went to a step as `to`, the number into a text.
+    assert!(!holds(&file, "ada@example.org") && !holds(&file, "4111"));
+    assert!(holds(&file, "Ada") && holds(&file, "book"));
+    let replayed = replayer().journal(&file).unwrap();
+    assert!(replayed.redacted);
+    assert_eq!((replayed.steps, replayed.stopped), (2, Stopped::Ended));
+    assert_eq!(replayed.warnings, Vec::<String>::new());
+    insta::assert_snapshot!(file.to_json());
+}
+
+#[tokio::test]
+async fn every_journal_still_fits_with_all_values_taken_out_that_nothing_is_chosen_by() {
+    // What these workflows count and choose by, and what has to be read as what it is.
+    let chosen_by = ["at", "until", "seconds", "days", "n", "cents", "items"];
+    for (name, file) in recording::all().await {
+        if name == "failure" {
+            continue; // it chooses by a step's output, which is a number without a field's name
+        }
+        let file = file.redact_all_but(chosen_by);
+        let again = JournalFile::from_json(&file.to_json()).unwrap();
+        assert_eq!(again, file, "{name}");
+        let replayed = replayer().journal(&again);
+        let replayed =
+            replayed.unwrap_or_else(|failure| panic!("{name}: {failure}\n{}", file.to_json()));
+        assert_eq!(
+            replayed.stopped == Stopped::Ended,
+            name != "unfinished",
+            "{name}"
+        );
+    }
+}
+
+#[tokio::test]
+async fn a_value_is_taken_out_by_its_path_and_replaced_by_another() {
+    let mut paths = Vec::new();
+    let file = ended(sequence(order())).await.redact(|path, value| {
+        paths.push(path.to_owned());
+        match (path, value.as_str()) {
+            (_, Some("Ada")) => Redact::With("Eve".into()),
+            ("sequence.input.order.items[1]", _) => Redact::Blank,
+            _ => Redact::Keep,
+        }
+    });
+    for path in [
+        "charge.input.card.number",
+        "charge.output",
+        "run.output.cents",
+    ] {
+        assert!(
+            paths.iter().any(|known| known == path),
+            "{path} is not in {paths:?}"
+        );
+    }
+    assert!(!holds(&file, "Ada") && !holds(&file, "pen"));
+    assert!(
+        file.to_json()
+            .contains(r#""customer": {"$redacted": "Eve"}"#)
+    );
+    assert_eq!(replayer().journal(&file).unwrap().stopped, Stopped::Ended);
+}
+
+#[tokio::test]
+async fn code_that_chooses_by_what_was_taken_out_diverges_and_is_told_why() {
+    let whole = ended(counting(0, 2)).await;
+    let failure = replayer()
+        .journal(&whole.clone().redact_all_but(["at"]))
+        .unwrap_err();
+    assert_eq!(failure.kind(), ReplayFailureKind::Diverged);
+    let shown = failure.to_string();
+    assert!(
+        shown.contains("values were taken out of this file"),
+        "{shown}"
+    );
+    assert!(
+        replayer()
+            .journal(&whole.redact_all_but(["at", "until"]))
+            .is_ok()
+    );
+}
+
+/// The same step, with an input that was not redacted.
+mod changed {
+    use super::*;
+
+    #[workflow_runtime::workflow(name = "sequence")]
+    pub(super) async fn other_amount(order: Order) -> workflow_runtime::Result<String> {
+        charge(&order.card, order.cents * 2).await
+    }
+}
+
+#[tokio::test]
+async fn what_was_not_taken_out_is_still_compared() {
+    let file = ended(sequence(order()))
+        .await
+        .redact_fields(["card", "email"]);
+    let replayer = workflow_runtime::testing::Replayer::new().register::<changed::other_amount>();
+    let failure = replayer.journal(&file).unwrap_err();
+    assert_eq!(failure.kind(), ReplayFailureKind::Diverged);
+    let values = failure.values().unwrap();
+    assert_eq!(values.trim(), "cents: journal 12345 | code 24690");
+}
+
+/// Reads a file of this text, under a name that is the same everywhere.
+fn refused(text: &str) -> String {
+    let error = JournalFile::from_json(text).expect_err("it is no journal file");
+    error.to_string()
+}
+
+#[test]
+fn an_edit_is_noticed_and_named() {
+    let good = text("sequence");
+    let edits = [
+        ("a value", good.replacen("12345}", "12346}", 1)),
+        (
+            "a name",
+            good.replace("\"name\": \"mail\"", "\"name\": \"male\""),
+        ),
+        (
+            "the key",
+            good.replacen("\"key\": \"fixture\",\n", "\"key\": \"other\",\n", 1),
+        ),
+        (
+            "a head",
+            good.replacen("\"head\": \"35", "\"head\": \"36", 1),
+        ),
+        (
+            "the source's head",
+            good.replacen("_head\": \"35", "_head\": \"0\", \"x\": \"", 1),
+        ),
+        (
+            "no check",
+            good.replacen(", \"check\": \"7564f51abad017db\"", "", 1),
+        ),
+        (
+            "a new entry",
+            good.replacen("\"version\": 1,", "\"version\": 1,\n  \"x\": 2,", 1),
+        ),
+        ("the last record cut", without_last(&good)),
+        ("numbers", good.replace("\"seq\": 2", "\"seq\": 3")),
+    ];
+    let said: Vec<_> = edits
+        .iter()
+        .map(|(what, text)| {
+            assert_ne!(text, &good, "{what}");
+            format!("{what}: {}", refused(text))
+        })
+        .collect();
+    insta::assert_snapshot!(said.join("\n"));
+}
+
+fn without_last(good: &str) -> String {
+    let at = good.find(",\n    {\"seq\": 3").unwrap();
+    format!("{}\n  ]\n}}\n", &good[..at])
+}
+
+#[test]
+fn what_is_no_journal_file_is_refused_with_its_place() {
+    let good = text("sequence");
+    let bad = [
+        ("nothing", String::new()),
+        ("other json", "{\"a\": 1}".to_owned()),
+        ("a list", "[]".to_owned()),
+        (
+            "a newer form",
+            good.replace("\"journal_file\": 1", "\"journal_file\": 2"),
+        ),
+        ("cut", good[..good.len() / 2].to_owned()),
+        (
+            "a kind of tomorrow",
+            good.replace("\"run_completed\"", "\"run_vanished\""),
+        ),
+        (
+            "a field of tomorrow",
+            good.replace("\"attempts\": 1", "\"attempts\": 1, \"mood\": 1"),
+        ),
+        ("a field less", good.replace("\"attempts\": 1, ", "")),
+        (
+            "another type",
+            good.replace("\"attempts\": 1", "\"attempts\": \"1\""),
+        ),
+        ("an id", good.replace("step_7p9", "stop_7p9")),
+        (
+            "a time",
+            good.replace(
+                "2030-01-01T00:00:00.000000Z\", \"check\": \"7",
+                "yesterday\", \"check\": \"7",
+            ),
+        ),
+        ("a variant", good.replace("{\"ok\": 7}", "{\"fine\": 7}")),
+        (
+            "an escape",
+            good.replace("{\"ok\": 7}", "{\"ok\": {\"$x\": 7}}"),
+        ),
+        (
+            "no records",
+            good[..good.find("\"records\"").unwrap()].to_owned() + "\"records\": []}",
+        ),
+        (
+            "no start",
+            good.replace(
+                "\"seq\": 0, \"kind\": \"run_started\"",
+                "\"seq\": 0, \"kind\": \"run\"",
+            ),
+        ),
+    ];
+    let said: Vec<_> = bad
+        .iter()
+        .map(|(what, text)| format!("{what}: {}", refused(text)))
+        .collect();
+    insta::assert_snapshot!(said.join("\n"));
+}
+
+#[test]
+fn every_beginning_of_a_file_is_refused() {
+    let good = JournalFile::read(path("undo")).unwrap();
+    let (text, bytes) = (good.to_json(), good.to_binary());
+    for len in 0..text.trim_end().len() {
+        assert!(JournalFile::from_json(&text[..len]).is_err(), "{len}");
+    }
+    for len in 0..bytes.len() {
+        assert!(
+            JournalFile::from_binary(bytes[..len].to_vec()).is_err(),
+            "{len}"
+        );
+    }
+}
+
+#[test]
+fn an_edit_that_is_meant_can_be_sealed() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("edited.journal.json");
+    std::fs::write(&file, text("sequence").replace("12345", "54321")).unwrap();
+    let error = JournalFile::read(&file).unwrap_err();
+    assert_eq!((error.record(), error.line()), (Some(0), Some(12)));
+    assert_eq!(error.file(), Some(&*file));
+    let edited = JournalFile::read_edited(&file).unwrap();
+    edited.write(&file).unwrap();
+    assert_eq!(JournalFile::read(&file).unwrap(), edited);
+    assert_ne!(edited.head(), edited.source_head());
+}
+
+#[test]
+fn names_that_are_not_of_journal_files_are_refused() {
+    let file = JournalFile::read(path("sequence")).unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    let mut said = vec![
+        file.write(folder.path().join("run.json")).unwrap_err(),
+        file.write(folder.path().join("no/run.journal"))
+            .unwrap_err(),
+        JournalFile::read(folder.path().join("run.txt")).unwrap_err(),
+    ];
+    // Text under the name of bytes, and the other way round.
+    let wrong = folder.path().join("text.journal");
+    std::fs::write(&wrong, file.to_json()).unwrap();
+    said.push(JournalFile::read(&wrong).unwrap_err());
+    let wrong = folder.path().join("bytes.journal.json");
+    std::fs::write(&wrong, file.to_binary()).unwrap();
+    said.push(JournalFile::read(&wrong).unwrap_err());
+    let said: Vec<_> = said.iter().map(ToString::to_string).collect();
+    insta::assert_snapshot!(
+        said.join("\n")
+            .replace(&*folder.path().to_string_lossy(), "FOLDER")
+    );
+}
