@@ -17,35 +17,16 @@ pub(crate) struct Outcome {
 impl Outcome {
     /// The row as one line of JSON.
     pub(crate) fn json(&self) -> String {
-        let violations: Vec<String> = self.violations.iter().map(|text| quoted(text)).collect();
-        format!(
-            r#"{{"fault":{},"cases":{},"violations":{},"seconds":{:.3},"remark":{},"what":[{}]}}"#,
-            quoted(self.name),
-            self.cases,
-            self.violations.len(),
-            self.took.as_secs_f64(),
-            quoted(&self.remark),
-            violations.join(",")
-        )
+        serde_json::json!({
+            "fault": self.name,
+            "cases": self.cases,
+            "violations": self.violations.len(),
+            "seconds": self.took.as_secs_f64(),
+            "remark": self.remark,
+            "what": self.violations,
+        })
+        .to_string()
     }
-}
-
-/// Text as JSON has it.
-fn quoted(text: &str) -> String {
-    let mut out = String::from('"');
-    for c in text.chars() {
-        match c {
-            '"' => out.push_str("\\\""),
-            '\\' => out.push_str("\\\\"),
-            '\n' => out.push_str("\\n"),
-            c if c < ' ' => {
-                let _ = write!(out, "\\u{:04x}", u32::from(c));
-            }
-            c => out.push(c),
-        }
-    }
-    out.push('"');
-    out
 }
 
 /// All rows as a table, with what did not hold below it.
@@ -80,9 +61,13 @@ mod tests {
             violations: vec!["a \"b\"\n\\ \u{1}".into()],
             remark: String::new(),
         };
+        let line = row.json();
+        assert!(!line.contains('\n'), "{line}");
+        let read: serde_json::Value = serde_json::from_str(&line).expect("it is JSON");
+        assert_eq!(read["what"][0], "a \"b\"\n\\ \u{1}");
         assert_eq!(
-            row.json(),
-            r#"{"fault":"simulation","cases":3,"violations":1,"seconds":1.500,"remark":"","what":["a \"b\"\n\\ \u0001"]}"#
+            (&read["cases"], &read["violations"]),
+            (&3.into(), &1.into())
         );
         assert!(table(&[row]).starts_with("| fault | cases |"));
     }

@@ -133,14 +133,23 @@ impl Clock {
 
     /// Says how long to have tokio wait so that this time has passed.
     ///
-    /// Tokio's timers end at whole milliseconds of its own count. Its paused time is never at one, unless it
-    /// was paused from the start; so a wait of whole milliseconds would end one too late.
+    /// Tokio's timers end at whole milliseconds of its own count. Its paused time may be between two, if a test paused it
+    /// itself; then a wait of whole milliseconds would end one too late.
     pub(crate) fn pace(&self, time: Duration) -> Duration {
         const STEP: Duration = Duration::from_millis(1);
         match &self.0 {
             None => time,
             Some(_) if time > STEP => time - STEP,
             Some(_) => time.min(Duration::from_nanos(1)),
+        }
+    }
+
+    /// Lets this much time pass, for tests.
+    #[cfg(feature = "testing")]
+    pub(crate) async fn pass(&self, time: Duration) {
+        let until = self.now().after(time);
+        while self.now() < until {
+            tokio::time::sleep(self.pace(until.since(self.now()))).await;
         }
     }
 

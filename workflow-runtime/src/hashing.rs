@@ -33,6 +33,15 @@ impl HashContext {
     }
 }
 
+/// Spreads a number over 64 bits (the finalizer of splitmix64), so that 0, 1, 2 have nothing in common. Counts on disk are
+/// made with it: it never changes.
+pub(crate) fn scramble(number: u64) -> u64 {
+    let mut x = number.wrapping_add(0x9e37_79b9_7f4a_7c15);
+    x = (x ^ (x >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    x = (x ^ (x >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    x ^ (x >> 31)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

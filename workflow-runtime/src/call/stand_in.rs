@@ -7,13 +7,11 @@ use std::any::Any;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::time::Duration;
 
 use super::attempt::Attempt;
 use super::running::BodyFuture;
 use super::step::{Made, StepCall};
 use crate::call::hooks::OWN_STEPS;
-use crate::clock::Clock;
 use crate::engine::core::{RunCore, Trouble};
 use crate::engine::obstacle::Obstacle;
 use crate::engine::tested::{Act, ActKind, PlannedAttempt, StandIn, Tested};
@@ -90,7 +88,7 @@ impl<'step, R> StepCall<'step, R> {
         let first = async move {
             let clock = &services.clock;
             tested.began(planned, kind, clock.now(), &services.payloads);
-            wait(clock, plan.delay).await;
+            clock.pass(plan.delay).await;
         };
         Some(Ok((self.returns.making.before)(Box::pin(first), body)))
     }
@@ -113,12 +111,4 @@ fn answering(
             }
         }
     })
-}
-
-/// Lets time pass by the engine's clock.
-async fn wait(clock: &Clock, time: Duration) {
-    let until = clock.now().after(time);
-    while clock.now() < until {
-        tokio::time::sleep(clock.pace(until.since(clock.now()))).await;
-    }
 }

@@ -13,6 +13,7 @@ use tokio::time::Sleep;
 
 use super::TestEngineBuilder;
 use crate::clock::Clock;
+use crate::hashing::scramble;
 use crate::ids::StepId;
 use crate::store::memory::MemoryStore;
 
@@ -101,10 +102,7 @@ impl Draw {
     /// Makes the number depend on another one as well.
     #[must_use]
     pub(super) fn mix(self, with: u64) -> Self {
-        let mut x = (self.0 ^ with.rotate_left(32)).wrapping_add(0x9e37_79b9_7f4a_7c15);
-        x = (x ^ (x >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        x = (x ^ (x >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        Self(x ^ (x >> 31))
+        Self(scramble(self.0 ^ with.rotate_left(32)))
     }
 
     pub(super) fn below(self, limit: u64) -> u64 {

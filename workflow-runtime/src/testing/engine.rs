@@ -116,10 +116,7 @@ impl TestEngine {
     /// To wait for something, await that instead (a result, a [`Watch`](crate::Watch)): time passes by
     /// itself as far as it has to. This is for looking at what has *not* happened by then.
     pub async fn advance(&self, time: Duration) {
-        let until = self.clock.now().after(time);
-        while self.clock.now() < until {
-            tokio::time::sleep(self.clock.pace(until.since(self.clock.now()))).await;
-        }
+        self.clock.pass(time).await;
         // What is due at this very moment was woken with this task, or behind it.
         self.settle().await;
     }

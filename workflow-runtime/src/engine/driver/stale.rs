@@ -8,6 +8,21 @@ use super::{Driver, Next};
 use crate::journal::{End, Event, RunAborted, StaleOutcomeDiscarded};
 use crate::replay::{Delivery, OnStale, Recorded, WaitingCall};
 
+/// How the reason of a run ends that was aborted because an outcome was too old.
+const STALE: &str = " that it stays fresh for";
+
+/// How such a reason begins.
+fn of_step(name: &str) -> String {
+    format!("step `{name}` at ")
+}
+
+/// Says whether a run was aborted for this reason because an outcome of this step was too old: a record has no other word of
+/// it.
+#[cfg(feature = "testing")]
+pub(super) fn is_stale(reason: &str, step: &str) -> bool {
+    reason.starts_with(&of_step(step)) && reason.ends_with(STALE)
+}
+
 /// What a driver knows of outcomes that are too old.
 #[derive(Default)]
 pub(super) struct Staleness {
@@ -59,8 +74,10 @@ impl Driver {
             }
             OnStale::Abort => {
                 let reason = format!(
-                    "step `{}` at {}: its outcome is older than the {:?} that it stays fresh for",
-                    call.name, call.site, fresh_for.limit
+                    "{}{}: its outcome is older than the {:?}{STALE}",
+                    of_step(call.name),
+                    call.site,
+                    fresh_for.limit
                 );
                 self.abort(reason.into(), false);
                 Some(Next::Again)

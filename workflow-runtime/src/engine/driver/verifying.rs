@@ -5,6 +5,7 @@
 //! nothing is written. It judges nothing; `engine/verify` compares what it came to with how the journal ends.
 
 use super::passes::NextPass;
+use super::stale::is_stale;
 use super::{Driver, Exit, Stage};
 use crate::export;
 use crate::journal::End;
@@ -20,11 +21,9 @@ impl Verifying {
     /// The reason, if the run aborted because an outcome of this step was too old.
     pub(super) fn aborted_as_stale(&self, step: &str) -> Option<Box<str>> {
         let reason = self.aborted.as_ref()?;
-        let of_step = reason.starts_with(&format!("step `{step}` at "));
-        let stale = reason.ends_with("that it stays fresh for");
         // One that was taken out may have said so. If it did not, the code comes to an abort of its own, there or later.
         let may_be = **reason == *export::REDACTED_TEXT;
-        (may_be || of_step && stale).then(|| reason.clone())
+        (may_be || is_stale(reason, step)).then(|| reason.clone())
     }
 }
 

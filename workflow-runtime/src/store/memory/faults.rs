@@ -6,6 +6,8 @@
 
 use std::collections::BTreeMap;
 
+use crate::hashing::scramble;
+
 /// What goes wrong at one write.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Fault {
@@ -101,12 +103,4 @@ impl Surviving {
             }
         }
     }
-}
-
-/// Spreads a seed over 64 bits (the finalizer of splitmix64), so that seeds 0, 1, 2 differ.
-fn scramble(seed: u64) -> u64 {
-    let mut x = seed.wrapping_add(0x9e37_79b9_7f4a_7c15);
-    x = (x ^ (x >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    x = (x ^ (x >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    x ^ (x >> 31)
 }

@@ -6,6 +6,9 @@
 
 use crate::ids::RunId;
 
+/// Sums of these tell sets apart that plain sums would not.
+pub(super) use crate::hashing::scramble as mix;
+
 /// What a record says that it cannot mean.
 pub(super) type Malformed = &'static str;
 
@@ -77,15 +80,6 @@ pub(super) fn put_encoded<T: serde::Serialize>(out: &mut Vec<u8>, value: &T) {
     crate::codec::encode_into(value, out);
     let len = u32::try_from(out.len() - at - 4).expect("records are far below 4 GiB");
     out[at..at + 4].copy_from_slice(&len.to_le_bytes());
-}
-
-/// Spreads a number over 64 bits (the finalizer of splitmix64). Sums of these tell sets
-/// apart that plain sums would not.
-pub(super) fn mix(number: u64) -> u64 {
-    let mut x = number.wrapping_add(0x9e37_79b9_7f4a_7c15);
-    x = (x ^ (x >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    x = (x ^ (x >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    x ^ (x >> 31)
 }
 
 /// A count and a sum of mixed members: tells, for eight bytes each, whether a set that was
