@@ -9,6 +9,7 @@ use std::fs::File;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{PoisonError, RwLock, RwLockWriteGuard};
 
 use bytes::Bytes;
 
@@ -21,9 +22,9 @@ pub(super) const SLED_SEGMENT: usize = 1024 * 1024;
 /// The most bytes handed to sled between two syncs. sled takes a segment for reuse when two
 /// more (2 MiB of log) were written after what replaced its content, believing that this is on
 /// the disk by then. Handing over 512 KiB makes less log than that.
-pub(super) const MAX_UNSYNCED: usize = 512 * 1024;
+pub(super) const MAX_BATCH: usize = 512 * 1024;
 
-/// What removing an entry counts for against [`MAX_UNSYNCED`]: sled rewrites the page.
+/// What removing an entry counts for against [`MAX_BATCH`]: sled rewrites the page.
 const REMOVAL_COST: usize = 1024;
 
 /// After how many changes of a batch another round of giving memory back is due: sled makes two or three
@@ -53,6 +54,8 @@ pub(super) struct Database {
     directory: PathBuf,
     skip_fdatasync: bool,
     broken: AtomicBool,
+    /// Held by readers for a call of sled each, and by the writer from where all is synced until its batch is written.
+    still: RwLock<()>,
 }
 
 /// A record of a scan.
@@ -89,6 +92,7 @@ impl Database {
             directory: directory.to_path_buf(),
             skip_fdatasync: settings.skip_fdatasync,
             broken: AtomicBool::new(false),
+            still: RwLock::new(()),
         })
     }
 
@@ -97,7 +101,13 @@ impl Database {
         self.broken.load(Ordering::Relaxed)
     }
 
+    /// Calls sled for reading.
     fn call<T>(&self, place: &str, call: impl FnOnce() -> sled::Result<T>) -> StoreResult<T> {
+        let _still = self.still.read().unwrap_or_else(PoisonError::into_inner);
+        self.guard(place, call)
+    }
+
+    fn guard<T>(&self, place: &str, call: impl FnOnce() -> sled::Result<T>) -> StoreResult<T> {
         let mut returned = false;
         let result = guarded(place, || {
             let result = call();
@@ -207,38 +217,46 @@ impl Database {
         }))
     }
 
-    /// Makes all changes in one atomic batch.
-    pub(super) fn apply(&self, mut writes: Vec<Write>) -> StoreResult<()> {
-        if writes.len() == 1 {
-            // One write is atomic by itself. A batch would put a manifest in front, which sled
-            // writes and waits for apart: a third more time for a lone record.
-            return match writes.remove(0) {
-                (key, Some(value)) => {
-                    self.call("committing", || self.sled.insert(key, value).map(drop))
-                }
-                (key, None) => self.call("committing", || self.sled.remove(key).map(drop)),
-            };
-        }
+    /// Makes all changes in one atomic batch, durably.
+    ///
+    /// One batch to a sync, and nothing else of sled's log between two syncs: see `docs/store-format.md`, "Syncing".
+    pub(super) fn commit(&self, writes: Vec<Write>) -> StoreResult<()> {
         let changes = writes.len();
-        let mut batch = sled::Batch::default();
-        for (key, value) in writes {
-            match value {
-                Some(value) => batch.insert(key, value),
-                None => batch.remove(key),
+        {
+            let _alone = self.alone();
+            self.settle()?;
+            let mut batch = sled::Batch::default();
+            for (key, value) in writes {
+                match value {
+                    Some(value) => batch.insert(key, value),
+                    None => batch.remove(key),
+                }
             }
+            self.guard("committing", || self.sled.apply_batch(batch))?;
+            self.guard("flushing", || self.sled.flush())?;
         }
-        self.call("committing", || self.sled.apply_batch(batch))?;
+        self.sync()?;
         give_back_memory(changes);
         Ok(())
     }
 
-    /// Hands everything to the operating system.
-    pub(super) fn flush(&self) -> StoreResult<()> {
-        self.call("flushing", || self.sled.flush().map(|_| ()))
+    /// Puts everything on the disk that sled holds.
+    pub(super) fn rest(&self) -> StoreResult<()> {
+        let _alone = self.alone();
+        self.guard("flushing", || self.sled.flush())?;
+        self.sync()
     }
 
-    /// Puts everything on the disk: what `flush` alone does not do on Linux.
-    pub(super) fn sync(&self) -> StoreResult<()> {
+    /// Syncs what sled wrote since the last sync, if it did: reading too splits and merges pages.
+    fn settle(&self) -> StoreResult<()> {
+        if self.guard("flushing", || self.sled.flush())? > 0 {
+            self.sync()?;
+        }
+        Ok(())
+    }
+
+    /// Puts on the disk what the operating system has: what sled's `flush` does not do on Linux.
+    fn sync(&self) -> StoreResult<()> {
         if self.skip_fdatasync {
             return Ok(());
         }
@@ -246,6 +264,10 @@ impl Database {
         self.file
             .sync_data()
             .map_err(|error| io_error("syncing", &path, &error))
+    }
+
+    fn alone(&self) -> RwLockWriteGuard<'_, ()> {
+        self.still.write().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Returns how long sled's file is.
@@ -286,7 +308,7 @@ fn give_back_memory(changes: usize) {
     }
 }
 
-/// Returns what a change weighs against [`MAX_UNSYNCED`].
+/// Returns what a change weighs against [`MAX_BATCH`].
 pub(super) fn cost(write: &Write) -> usize {
     let (key, value) = write;
     value

@@ -80,7 +80,7 @@ const DEFAULT_CACHE_BYTES: u64 = 64 * 1024 * 1024;
 const MAX_APPEND_BYTES: usize = 64 * 1024 * 1024;
 
 // All notes of an archive change in one batch, and one alone may be all of it.
-const _: () = assert!(NoteChange::MAX_VALUE_BYTES + 4096 < database::MAX_UNSYNCED);
+const _: () = assert!(NoteChange::MAX_VALUE_BYTES + 4096 < database::MAX_BATCH);
 
 // Whatever was taken for the log fits into a record of the database later on.
 const _: () = assert!(2 * MAX_APPEND_BYTES < keys::MAX_RECORD);

@@ -114,9 +114,7 @@ fn make(path: &Path, settings: &Settings) -> StoreResult<(Database, Recovered, L
     let archive = Archive::default();
     let mut writes = Vec::new();
     put(&mut writes, &Key::archive(), &archive.encode());
-    database.apply(writes)?;
-    database.flush()?;
-    database.sync()?;
+    database.commit(writes)?;
     let directory = log::directory(path);
     let mut log = Log::begin(&directory, settings.skip_fdatasync)?;
     let mut draft = Draft::default();
@@ -151,8 +149,7 @@ fn resume(path: &Path, settings: &Settings) -> StoreResult<(Database, Recovered,
         corrupt(place, "the file is missing")
     })?;
     let (database, recovered) = open_checked(path, settings, &mark)?;
-    database.flush()?;
-    database.sync()?;
+    database.rest()?;
     let directory = log::directory(path);
     let end = &recovered.end;
     log::remove(&directory, &end.stale)?;
