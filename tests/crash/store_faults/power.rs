@@ -41,17 +41,27 @@ pub(super) fn shim(directory: &Path) -> PathBuf {
 
 /// Records a child at work.
 pub(super) fn record(task: &str, directory: &Path) -> (PathBuf, Vec<Record>) {
-    let store = directory.join("store");
-    let log = directory.join("log");
-    let status = child::command(task, &store)
-        .env("LD_PRELOAD", shim(directory))
-        .env("SHIM_LOG", &log)
-        .stdout(std::process::Stdio::null())
+    let status = recorded(task, directory)
         .status()
         .expect("the child starts");
     assert!(status.success(), "the child failed at `{task}`");
-    let bytes = fs::read(&log).expect("the shim wrote a log");
-    (store, parse(&bytes))
+    records(directory)
+}
+
+/// Prepares a child whose work is recorded, behind that of earlier ones in this directory.
+pub(super) fn recorded(task: &str, directory: &Path) -> Command {
+    let mut command = child::command(task, &directory.join("store"));
+    command
+        .env("LD_PRELOAD", shim(directory))
+        .env("SHIM_LOG", directory.join("log"))
+        .stdout(std::process::Stdio::null());
+    command
+}
+
+/// Returns where the children's store is, and what they did to it.
+pub(super) fn records(directory: &Path) -> (PathBuf, Vec<Record>) {
+    let bytes = fs::read(directory.join("log")).expect("the shim wrote a log");
+    (directory.join("store"), parse(&bytes))
 }
 
 /// What became of a store after a power cut.

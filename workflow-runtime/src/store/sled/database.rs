@@ -8,8 +8,8 @@ use std::any::Any;
 use std::fs::File;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{PoisonError, RwLock, RwLockWriteGuard};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Mutex, PoisonError, RwLock};
 
 use bytes::Bytes;
 
@@ -19,13 +19,15 @@ use crate::store::{StoreError, StoreResult};
 /// sled's segment size: twice its default, which doubles both limits that follow from it.
 pub(super) const SLED_SEGMENT: usize = 1024 * 1024;
 
-/// The most bytes handed to sled between two syncs. sled takes a segment for reuse when two
-/// more (2 MiB of log) were written after what replaced its content, believing that this is on
-/// the disk by then. Handing over 512 KiB makes less log than that.
+/// The most bytes of one batch, unless it has to be one. sled writes some five times as much, and readers wait for it.
 pub(super) const MAX_BATCH: usize = 512 * 1024;
 
 /// What removing an entry counts for against [`MAX_BATCH`]: sled rewrites the page.
 const REMOVAL_COST: usize = 1024;
+
+/// How many bytes of sled's log may be unsynced that reading made it write. Far less than a segment: nothing is
+/// amiss before sled begins two of them between two syncs.
+const MAX_BY_READING: u64 = 256 * 1024;
 
 /// After how many changes of a batch another round of giving memory back is due: sled makes two or three
 /// old copies of pages for each, and a round frees up to 512 of them.
@@ -54,8 +56,12 @@ pub(super) struct Database {
     directory: PathBuf,
     skip_fdatasync: bool,
     broken: AtomicBool,
-    /// Held by readers for a call of sled each, and by the writer from where all is synced until its batch is written.
+    /// Held by readers for a call of sled each, and by the writer from where all is synced to the end of its batch.
     still: RwLock<()>,
+    /// Held from the first sync of a commit to its last.
+    committing: Mutex<()>,
+    /// Bytes of sled's log that were written and not synced, batches left out.
+    by_reading: AtomicU64,
 }
 
 /// A record of a scan.
@@ -93,6 +99,8 @@ impl Database {
             skip_fdatasync: settings.skip_fdatasync,
             broken: AtomicBool::new(false),
             still: RwLock::new(()),
+            committing: Mutex::new(()),
+            by_reading: AtomicU64::new(0),
         })
     }
 
@@ -219,37 +227,55 @@ impl Database {
 
     /// Makes all changes in one atomic batch, durably.
     ///
-    /// One batch to a sync, and nothing else of sled's log between two syncs: see `docs/store-format.md`, "Syncing".
+    /// sled calls stable what it wrote. So that it never says so of what a power cut may take, one batch lies
+    /// between two syncs and nothing else: `docs/store-format.md`, "Syncing".
     pub(super) fn commit(&self, writes: Vec<Write>) -> StoreResult<()> {
         let changes = writes.len();
-        {
-            let _alone = self.alone();
-            self.settle()?;
-            let mut batch = sled::Batch::default();
-            for (key, value) in writes {
-                match value {
-                    Some(value) => batch.insert(key, value),
-                    None => batch.remove(key),
-                }
+        let mut batch = sled::Batch::default();
+        for (key, value) in writes {
+            match value {
+                Some(value) => batch.insert(key, value),
+                None => batch.remove(key),
             }
-            self.guard("committing", || self.sled.apply_batch(batch))?;
-            self.guard("flushing", || self.sled.flush())?;
         }
-        self.sync()?;
+        let _committing = self.committing.lock();
+        // First beside the readers, because it takes a while, then for what they did meanwhile.
+        self.settle(0)?;
+        {
+            let still = &self.still;
+            let _alone = still.write().unwrap_or_else(PoisonError::into_inner);
+            self.settle(0)?;
+            self.guard("committing", || self.sled.apply_batch(batch))?;
+        }
+        self.put_down()?;
         give_back_memory(changes);
         Ok(())
     }
 
     /// Puts everything on the disk that sled holds.
-    pub(super) fn rest(&self) -> StoreResult<()> {
-        let _alone = self.alone();
+    pub(super) fn put_down(&self) -> StoreResult<()> {
         self.guard("flushing", || self.sled.flush())?;
         self.sync()
     }
 
-    /// Syncs what sled wrote since the last sync, if it did: reading too splits and merges pages.
-    fn settle(&self) -> StoreResult<()> {
-        if self.guard("flushing", || self.sled.flush())? > 0 {
+    /// Syncs what reading made sled write, if that is much.
+    ///
+    /// # Errors
+    ///
+    /// As any error of a sync, this one ends the store.
+    pub(super) fn settle_after_reading(&self) -> StoreResult<()> {
+        match self.committing.try_lock() {
+            Ok(_free) => self.settle(MAX_BY_READING),
+            // Whoever writes a batch syncs all that is there.
+            Err(_) => Ok(()),
+        }
+    }
+
+    /// Syncs what sled wrote since the last sync if it is more than this: reading too splits and merges pages.
+    fn settle(&self, most: u64) -> StoreResult<()> {
+        let written = self.guard("flushing", || self.sled.flush())? as u64;
+        let unsynced = self.by_reading.fetch_add(written, Ordering::AcqRel) + written;
+        if unsynced > most {
             self.sync()?;
         }
         Ok(())
@@ -260,14 +286,12 @@ impl Database {
         if self.skip_fdatasync {
             return Ok(());
         }
+        // Before the sync: what is written while it goes on may be missing from it.
+        self.by_reading.store(0, Ordering::Release);
         let path = self.directory.join("db");
         self.file
             .sync_data()
             .map_err(|error| io_error("syncing", &path, &error))
-    }
-
-    fn alone(&self) -> RwLockWriteGuard<'_, ()> {
-        self.still.write().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Returns how long sled's file is.
