@@ -11,7 +11,8 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use super::database::{Database, MAX_BATCH, Write, corrupt, cost};
+use super::database::{Database, Write, corrupt};
+use super::durable::{MAX_BATCH, cost};
 use super::erase::{self, Tombstones};
 use super::forgotten;
 use super::ledger::Batch;
@@ -223,11 +224,7 @@ impl Archiver {
 }
 
 /// Hands writes to sled: `last` in one batch, `early` with it if there is room.
-fn hand_over(
-    database: &Database,
-    early: Vec<Write>,
-    mut last: Vec<Write>,
-) -> StoreResult<()> {
+fn hand_over(database: &Database, early: Vec<Write>, mut last: Vec<Write>) -> StoreResult<()> {
     let mut bytes: usize = last.iter().map(cost).sum();
     let mut ahead = Vec::new();
     let mut ahead_bytes = 0;

@@ -5,10 +5,10 @@
 //! Never decides what to write.
 
 use std::any::Any;
-use std::fs::File;
+use std::fs::{File, Metadata};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError, RwLock};
 
 use bytes::Bytes;
@@ -18,23 +18,6 @@ use crate::store::{StoreError, StoreResult};
 
 /// sled's segment size: twice its default, which doubles both limits that follow from it.
 pub(super) const SLED_SEGMENT: usize = 1024 * 1024;
-
-/// The most bytes of one batch, unless it has to be one. sled writes some five times as much, and readers wait for it.
-pub(super) const MAX_BATCH: usize = 512 * 1024;
-
-/// What removing an entry counts for against [`MAX_BATCH`]: sled rewrites the page.
-const REMOVAL_COST: usize = 1024;
-
-/// How many bytes of sled's log may be unsynced that reading made it write. Far less than a segment: nothing is
-/// amiss before sled begins two of them between two syncs.
-const MAX_BY_READING: u64 = 256 * 1024;
-
-/// After how many changes of a batch another round of giving memory back is due: sled makes two or three
-/// old copies of pages for each, and a round frees up to 512 of them.
-const CHANGES_PER_ROUND: usize = 128;
-
-/// Rounds after every batch, however small: what a batch leaves is free two rounds later.
-const LEAST_ROUNDS: usize = 3;
 
 /// One change of one key: a new value, or none.
 pub(super) type Write = (Vec<u8>, Option<Vec<u8>>);
@@ -51,17 +34,19 @@ pub(super) struct Settings {
 /// An open sled tree.
 #[derive(Debug)]
 pub(super) struct Database {
-    sled: sled::Db,
-    file: File,
-    directory: PathBuf,
-    skip_fdatasync: bool,
+    pub(super) sled: sled::Db,
+    pub(super) file: File,
+    pub(super) directory: PathBuf,
+    pub(super) skip_fdatasync: bool,
     broken: AtomicBool,
     /// Held by readers for a call of sled each, and by the writer from where all is synced to the end of its batch.
-    still: RwLock<()>,
+    pub(super) still: RwLock<()>,
     /// Held from the first sync of a commit to its last.
-    committing: Mutex<()>,
+    pub(super) committing: Mutex<()>,
     /// Bytes of sled's log that were written and not synced, batches left out.
-    by_reading: AtomicU64,
+    pub(super) by_reading: AtomicU64,
+    /// When sled's file was changed last, as of the last sync.
+    pub(super) synced_at: AtomicI64,
 }
 
 /// A record of a scan.
@@ -101,6 +86,7 @@ impl Database {
             still: RwLock::new(()),
             committing: Mutex::new(()),
             by_reading: AtomicU64::new(0),
+            synced_at: AtomicI64::new(0),
         })
     }
 
@@ -115,7 +101,11 @@ impl Database {
         self.guard(place, call)
     }
 
-    fn guard<T>(&self, place: &str, call: impl FnOnce() -> sled::Result<T>) -> StoreResult<T> {
+    pub(super) fn guard<T>(
+        &self,
+        place: &str,
+        call: impl FnOnce() -> sled::Result<T>,
+    ) -> StoreResult<T> {
         let mut returned = false;
         let result = guarded(place, || {
             let result = call();
@@ -225,82 +215,15 @@ impl Database {
         }))
     }
 
-    /// Makes all changes in one atomic batch, durably.
-    ///
-    /// sled calls stable what it wrote. So that it never says so of what a power cut may take, one batch lies
-    /// between two syncs and nothing else: `docs/store-format.md`, "Syncing".
-    pub(super) fn commit(&self, writes: Vec<Write>) -> StoreResult<()> {
-        let changes = writes.len();
-        let mut batch = sled::Batch::default();
-        for (key, value) in writes {
-            match value {
-                Some(value) => batch.insert(key, value),
-                None => batch.remove(key),
-            }
-        }
-        let _committing = self.committing.lock();
-        // First beside the readers, because it takes a while, then for what they did meanwhile.
-        self.settle(0)?;
-        {
-            let still = &self.still;
-            let _alone = still.write().unwrap_or_else(PoisonError::into_inner);
-            self.settle(0)?;
-            self.guard("committing", || self.sled.apply_batch(batch))?;
-        }
-        self.put_down()?;
-        give_back_memory(changes);
-        Ok(())
-    }
-
-    /// Puts everything on the disk that sled holds.
-    pub(super) fn put_down(&self) -> StoreResult<()> {
-        self.guard("flushing", || self.sled.flush())?;
-        self.sync()
-    }
-
-    /// Syncs what reading made sled write, if that is much.
-    ///
-    /// # Errors
-    ///
-    /// As any error of a sync, this one ends the store.
-    pub(super) fn settle_after_reading(&self) -> StoreResult<()> {
-        match self.committing.try_lock() {
-            Ok(_free) => self.settle(MAX_BY_READING),
-            // Whoever writes a batch syncs all that is there.
-            Err(_) => Ok(()),
-        }
-    }
-
-    /// Syncs what sled wrote since the last sync if it is more than this: reading too splits and merges pages.
-    fn settle(&self, most: u64) -> StoreResult<()> {
-        let written = self.guard("flushing", || self.sled.flush())? as u64;
-        let unsynced = self.by_reading.fetch_add(written, Ordering::AcqRel) + written;
-        if unsynced > most {
-            self.sync()?;
-        }
-        Ok(())
-    }
-
-    /// Puts on the disk what the operating system has: what sled's `flush` does not do on Linux.
-    fn sync(&self) -> StoreResult<()> {
-        if self.skip_fdatasync {
-            return Ok(());
-        }
-        // Before the sync: what is written while it goes on may be missing from it.
-        self.by_reading.store(0, Ordering::Release);
-        let path = self.directory.join("db");
-        self.file
-            .sync_data()
-            .map_err(|error| io_error("syncing", &path, &error))
-    }
-
     /// Returns how long sled's file is.
     pub(super) fn file_len(&self) -> StoreResult<u64> {
+        Ok(self.metadata()?.len())
+    }
+
+    pub(super) fn metadata(&self) -> StoreResult<Metadata> {
         let path = self.directory.join("db");
         let found = self.file.metadata();
-        Ok(found
-            .map_err(|error| io_error("measuring", &path, &error))?
-            .len())
+        found.map_err(|error| io_error("measuring", &path, &error))
     }
 
     /// Says whether sled spilled a page into a file of its own, which it would never sync.
@@ -319,25 +242,6 @@ impl Database {
             Ok(())
         })
     }
-}
-
-/// Has sled free the pages that it replaced.
-///
-/// It does so by itself only after every 128 calls, a limited number each time. A batch is one call
-/// that replaces hundreds of pages, so without this what it replaces piles up: some KiB for every run
-/// that falls asleep.
-fn give_back_memory(changes: usize) {
-    for _ in 0..LEAST_ROUNDS + changes / CHANGES_PER_ROUND {
-        sled::pin().flush();
-    }
-}
-
-/// Returns what a change weighs against [`MAX_BATCH`].
-pub(super) fn cost(write: &Write) -> usize {
-    let (key, value) = write;
-    value
-        .as_ref()
-        .map_or(REMOVAL_COST, |value| key.len() + value.len())
 }
 
 /// Records in the order of their keys.
