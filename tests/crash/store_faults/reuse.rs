@@ -194,11 +194,6 @@ fn sled_calls_nothing_stable_that_is_not_synced() {
         let (store, records) = record(task, directory.path());
         let windows = windows(&store, &records);
         let begun: usize = windows.iter().map(|window| window.begun).sum();
-        let longest = windows.iter().map(|window| window.len).max();
-        println!(
-            "{task}: {} syncs, {begun} segments, longest {longest:?}",
-            windows.len()
-        );
         assert!(begun > 2, "`{task}` begins segments: {windows:?}");
         let wrong: Vec<&Window> = windows.iter().filter(|w| !w.wrong.is_empty()).collect();
         assert!(wrong.is_empty(), "`{task}`: {wrong:#?}");
