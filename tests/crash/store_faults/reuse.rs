@@ -1,8 +1,8 @@
 //! Power cuts where sled is most at risk: while it begins segments of its file.
 //!
-//! sled says in the header of a segment up to where its log is stable. It then takes segments for reuse by that, and
-//! looks for torn writes behind it only when it opens. But it never syncs: what it calls stable is what it wrote. Owns
-//! the check that it never says so of what was not synced, and cuts where most is not synced. Never opens sled.
+//! sled says in the header of a segment up to where its log is stable. When it opens, it looks for torn writes from the
+//! segment on in which that lies, and it uses segments again by it. But it never syncs: what it calls stable is what it wrote.
+//! Owns the check that this never misleads it, and cuts where most is not synced. Never opens sled.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -52,9 +52,10 @@ impl Header {
         header.begins.is_multiple_of(SEGMENT).then_some(header)
     }
 
-    /// Says whether it calls stable what lies behind this position.
-    fn exceeds(&self, synced: u64) -> bool {
-        u64::try_from(self.stable).is_ok_and(|stable| stable >= synced)
+    /// Says whether sled would look for torn writes behind where they may be. It does so from the beginning of the segment
+    /// on in which the stable position lies: that beginning has to be synced, and what is not synced lies behind it.
+    fn misleads(&self, synced: u64) -> bool {
+        u64::try_from(self.stable).is_ok_and(|stable| stable / SEGMENT * SEGMENT >= synced)
     }
 }
 
@@ -79,7 +80,7 @@ struct Window {
     begun: usize,
     /// Bytes of log.
     len: u64,
-    /// Headers that call stable what is not synced.
+    /// Headers that mislead sled if they survive, and what was written before them does not.
     wrong: Vec<Header>,
 }
 
@@ -102,7 +103,7 @@ impl Followed {
     fn sync(&mut self, at: usize) -> Window {
         let before = self.synced;
         let wrong = self.begun.iter().map(|(_, header)| *header);
-        let wrong = wrong.filter(|header| header.exceeds(before)).collect();
+        let wrong = wrong.filter(|header| header.misleads(before)).collect();
         let begun = std::mem::take(&mut self.begun);
         for (segment, header) in &begun {
             self.segments.insert(*segment, (header.begins, 0));
@@ -184,7 +185,7 @@ fn seed() -> u64 {
 }
 
 #[test]
-fn sled_calls_nothing_stable_that_is_not_synced() {
+fn sled_looks_for_torn_writes_from_a_synced_segment_on() {
     for task in [
         "grow 2 100 30000 sync",
         "tell 2 60 30000",
