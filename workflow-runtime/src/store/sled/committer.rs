@@ -158,8 +158,7 @@ impl Committer {
         let Some(database) = guard.as_ref() else {
             return Ok(());
         };
-        database.flush()?;
-        database.sync()?;
+        database.put_down()?;
         drop(guard);
         self.mark()?;
         log::remove_spare(&log::directory(&self.shared.directory))?;

@@ -8,7 +8,7 @@
 //!
 //! Data flows through the files in this order: `calls`, `shared` (`queue`, `table`) → `committer`, `group`,
 //! `judge` → `block` → `log`, `change`; from there `ledger` (`mailbox`, `overlay`) → `archiver`,
-//! `plan`, `erase`, `forgotten` → `segment`, `layout`, `keys` → `database`. Opening goes `open` → `files` → `recover` →
+//! `plan`, `erase`, `forgotten` → `segment`, `layout`, `keys` → `durable`, `database`. Opening goes `open` → `files` → `recover` →
 //! `scan`, reading goes `view` → `reads`.
 
 mod archiver;
@@ -20,6 +20,7 @@ mod check;
 mod committer;
 mod database;
 mod deletions;
+mod durable;
 mod erase;
 mod files;
 mod forgotten;
@@ -80,7 +81,7 @@ const DEFAULT_CACHE_BYTES: u64 = 64 * 1024 * 1024;
 const MAX_APPEND_BYTES: usize = 64 * 1024 * 1024;
 
 // All notes of an archive change in one batch, and one alone may be all of it.
-const _: () = assert!(NoteChange::MAX_VALUE_BYTES + 4096 < database::MAX_UNSYNCED);
+const _: () = assert!(NoteChange::MAX_VALUE_BYTES + 4096 < durable::MAX_BATCH);
 
 // Whatever was taken for the log fits into a record of the database later on.
 const _: () = assert!(2 * MAX_APPEND_BYTES < keys::MAX_RECORD);

@@ -174,6 +174,8 @@ impl Shared {
             return Err(self.lock().stopped());
         };
         let result = read(database);
+        let settled = database.settle_after_reading();
+        let result = result.and_then(|read| settled.map(|()| read));
         if let Err(error) = &result
             && (database.is_broken() || matches!(error, StoreError::Io { .. }))
         {
