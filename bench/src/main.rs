@@ -7,9 +7,9 @@
 //! Environment: `BENCH_DIR` (where the files go; default: a temporary directory beside the build),
 //! `BENCH_REPEATS` (default 5).
 
-mod endless;
-mod duplicates;
 mod cost;
+mod duplicates;
+mod endless;
 mod engine;
 #[cfg(feature = "files")]
 mod files;

@@ -129,6 +129,11 @@ impl Committer {
             let idle_at = (!self.marked).then(|| self.marked_at + MARK_EVERY);
             match self.shared.next_work(idle_at, &mut ops) {
                 Work::Commit => self.commit(&mut ops)?,
+                Work::Refuse(strays) => {
+                    for (run, ack) in strays {
+                        ack.send(Err(self.shared.refusal(run)));
+                    }
+                }
                 Work::Idle => {}
                 Work::Stop { clean } => return self.stop(clean),
             }

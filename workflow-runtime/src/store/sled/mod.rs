@@ -28,6 +28,7 @@ mod frames;
 #[cfg(test)]
 mod gaps;
 mod group;
+mod inbox;
 mod judge;
 mod keepsake;
 mod keys;
@@ -179,16 +180,6 @@ impl SledStore {
         Box::pin(Answer(answer))
     }
 
-    /// Says why a run that is not in memory takes no write.
-    fn refusal(&self, run: RunId) -> StoreError {
-        match self.shared.read(|database| reads::shelved(database, run)) {
-            Ok(Some(found)) if found.header.end().is_some() => StoreError::Ended { run },
-            // It sleeps: nobody owns it.
-            Ok(Some(_)) => StoreError::StaleEpoch { run },
-            Ok(None) => StoreError::UnknownRun { run },
-            Err(error) => error,
-        }
-    }
 
     /// Queues something for a run if the table accepts it.
     fn ask_owned<T: Send + 'static>(
@@ -207,7 +198,7 @@ impl SledStore {
             Some(Err(error)) => Box::pin(ready(Err(error))),
             None => {
                 drop(state);
-                Box::pin(ready(Err(self.refusal(run))))
+                Box::pin(ready(Err(self.shared.refusal(run))))
             }
         }
     }
