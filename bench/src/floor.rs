@@ -44,12 +44,7 @@ pub fn prepared_sync_seconds(scratch: &Path) -> f64 {
 }
 
 /// The rate of all, and how long each took if they go one at a time.
-fn measure(
-    scratch: &Path,
-    at_once: usize,
-    prepared: usize,
-    time: Duration,
-) -> (f64, Vec<f64>) {
+fn measure(scratch: &Path, at_once: usize, prepared: usize, time: Duration) -> (f64, Vec<f64>) {
     let path = scratch.join(format!("floor-{at_once}"));
     let mut file = OpenOptions::new()
         .create(true)

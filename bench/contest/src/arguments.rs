@@ -147,7 +147,13 @@ mod tests {
 
     #[test]
     fn a_task_and_its_settings_are_read() {
-        let words = ["many", "mode=file", "runs=1000", "servers=7,8", "limit_ms=1500"];
+        let words = [
+            "many",
+            "mode=file",
+            "runs=1000",
+            "servers=7,8",
+            "limit_ms=1500",
+        ];
         let (task, place) = of(&words).expect("they are known");
         assert_eq!(task, Task::Many);
         assert_eq!((place.mode.as_str(), place.runs), ("file", 1000));

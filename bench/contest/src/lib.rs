@@ -21,7 +21,7 @@ use std::future::Future;
 
 pub use arguments::Place;
 pub use body::{asleep, work};
-pub use measure::disk_bytes;
+pub use measure::family;
 
 /// Why a system could not do what it was asked for.
 pub type Failure = Box<dyn Error + Send + Sync>;

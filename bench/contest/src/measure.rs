@@ -29,7 +29,10 @@ pub(crate) fn cpu(servers: &[u32]) -> Cpu {
 
 fn ticks(pid: u32, fields: usize) -> f64 {
     let ticks = stat(pid).into_iter().skip(11).take(fields);
-    ticks.filter_map(|text| text.parse::<f64>().ok()).sum::<f64>() / 100.0
+    ticks
+        .filter_map(|text| text.parse::<f64>().ok())
+        .sum::<f64>()
+        / 100.0
 }
 
 /// The fields of a process's `stat` after its name.
@@ -39,8 +42,8 @@ fn stat(pid: u32) -> Vec<String> {
     fields.split_whitespace().map(str::to_owned).collect()
 }
 
-/// The servers and their children.
-fn family(servers: &[u32]) -> Vec<u32> {
+/// Returns these processes and their children.
+pub fn family(servers: &[u32]) -> Vec<u32> {
     let mut family = servers.to_vec();
     if servers.is_empty() {
         return family;
@@ -80,7 +83,7 @@ fn kibibytes(path: &str, field: &str) -> f64 {
 }
 
 /// Returns what a directory takes on disk, in bytes: allocated blocks, not lengths of files.
-pub fn disk_bytes(dir: &Path) -> u64 {
+pub(crate) fn disk_bytes(dir: &Path) -> u64 {
     let entries = fs::read_dir(dir).into_iter().flatten().flatten();
     entries
         .map(|entry| match entry.metadata() {

@@ -7,7 +7,10 @@ use std::io::Write as _;
 
 /// Says a figure.
 pub(crate) fn figure(metric: &str, value: f64) {
-    line(&format!("{{\"metric\":{},\"value\":{value}}}", quoted(metric)));
+    line(&format!(
+        "{{\"metric\":{},\"value\":{value}}}",
+        quoted(metric)
+    ));
 }
 
 /// Says what a reader of the figures should know.

@@ -80,7 +80,10 @@ async fn sequential<S: System>(system: Arc<S>, place: &Place) -> Result<(), Fail
     let rate = median(&mut rates).ok_or_else(|| stuck(place))?;
     say::figure("steps_per_s", rate);
     if done < place.runs as usize {
-        say::note(&format!("{done} of {} runs within {:?}", place.runs, place.limit));
+        say::note(&format!(
+            "{done} of {} runs within {:?}",
+            place.runs, place.limit
+        ));
     }
     Ok(())
 }
@@ -134,7 +137,10 @@ async fn drive<S: System>(system: &Arc<S>, place: &Place) -> Result<Drive, Failu
     }
     if done < runs * steps {
         let all = runs * steps;
-        say::note(&format!("{done} of {all} steps in {:.0} s", took.as_secs_f64()));
+        say::note(&format!(
+            "{done} of {all} steps in {:.0} s",
+            took.as_secs_f64()
+        ));
     }
     Ok(Drive {
         steps: done,
@@ -155,8 +161,10 @@ async fn many<S: System>(system: Arc<S>, place: &Place) -> Result<(), Failure> {
     say::figure("steps_per_s", drive.steps as f64 / drive.took.as_secs_f64());
     say::figure("failed_runs", drive.failed as f64);
     say::figure("cpu_us_per_step", per_step(after.own - before.own));
-    let servers = per_step(after.servers - before.servers);
-    say::figure("server_cpu_us_per_step", servers);
+    if !place.servers.is_empty() {
+        let servers = per_step(after.servers - before.servers);
+        say::figure("server_cpu_us_per_step", servers);
+    }
     Ok(())
 }
 
@@ -211,8 +219,10 @@ async fn asleep<S: System>(system: Arc<S>, place: &Place) -> Result<(), Failure>
     }
     sleep(SETTLE).await;
     say::figure("grown_mib", (resident() - before) / MIB);
-    let servers = resident_of(&place.servers) - servers;
-    say::figure("servers_grown_mib", servers / MIB);
+    if !place.servers.is_empty() {
+        let servers = resident_of(&place.servers) - servers;
+        say::figure("servers_grown_mib", servers / MIB);
+    }
     Ok(())
 }
 
@@ -240,7 +250,10 @@ async fn duplicates<S: System>(system: Arc<S>, place: &Place) -> Result<(), Fail
         expect(system.chain(Some("order".into()), 1).await?, 1)?;
         done += 1;
     }
-    say::figure("duplicates_per_s", done as f64 / began.elapsed().as_secs_f64());
+    say::figure(
+        "duplicates_per_s",
+        done as f64 / began.elapsed().as_secs_f64(),
+    );
     say::figure("bodies_of_duplicates", (body::bodies() - bodies) as f64);
     Ok(())
 }

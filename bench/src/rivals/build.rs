@@ -28,8 +28,13 @@ pub struct Program {
 /// What cargo said last.
 pub fn program(contestant: &Contestant, bench: &Path) -> Result<Program, String> {
     let target = bench.join("target/rivals").join(contestant.system);
-    let manifest = bench.join("rivals").join(contestant.system).join("Cargo.toml");
-    let path = target.join("release").join(format!("rival-{}", contestant.system));
+    let manifest = bench
+        .join("rivals")
+        .join(contestant.system)
+        .join("Cargo.toml");
+    let path = target
+        .join("release")
+        .join(format!("rival-{}", contestant.system));
     let time = target.join("build-seconds");
     // Downloads are not building.
     cargo(&["fetch", "--locked"], &manifest, &target)?;
@@ -41,7 +46,9 @@ pub fn program(contestant: &Contestant, bench: &Path) -> Result<Program, String>
         std::fs::write(&time, seconds).map_err(|error| format!("{}: {error}", time.display()))?;
     }
     let metadata = std::fs::metadata(&path);
-    let bytes = metadata.map_err(|error| format!("{}: {error}", path.display()))?.len();
+    let bytes = metadata
+        .map_err(|error| format!("{}: {error}", path.display()))?
+        .len();
     let seconds = std::fs::read_to_string(time).ok();
     Ok(Program {
         build_seconds: seconds.and_then(|text| text.trim().parse().ok()),
@@ -62,14 +69,25 @@ fn cargo(words: &[&str], manifest: &Path, target: &Path) -> Result<(), String> {
         .status();
     match status {
         Ok(status) if status.success() => Ok(()),
-        Ok(_) => Err(format!("cargo {} failed for {}", words[0], manifest.display())),
+        Ok(_) => Err(format!(
+            "cargo {} failed for {}",
+            words[0],
+            manifest.display()
+        )),
         Err(error) => Err(format!("cargo does not start: {error}")),
     }
 }
 
 fn crates(contestant: &Contestant, manifest: &Path) -> Option<usize> {
     let output = Command::new("cargo")
-        .args(["tree", "--locked", "--edges", "normal,build", "--prefix", "none"])
+        .args([
+            "tree",
+            "--locked",
+            "--edges",
+            "normal,build",
+            "--prefix",
+            "none",
+        ])
         .args(["--package", contestant.package, "--manifest-path"])
         .arg(manifest)
         .output()

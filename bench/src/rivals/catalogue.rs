@@ -122,11 +122,15 @@ impl Selection {
     pub fn only(words: &str) -> Result<Self, String> {
         let (mut contestants, mut workloads) = (Vec::new(), Vec::new());
         for word in words.split(',').filter(|word| !word.is_empty()) {
-            let named = CONTESTANTS.iter().filter(|one| one.system == word || one.title() == word);
+            let named = CONTESTANTS
+                .iter()
+                .filter(|one| one.system == word || one.title() == word);
             let before = contestants.len() + workloads.len();
             contestants.extend(named);
             let part = format!("{word}-");
-            let of = WORKLOADS.iter().filter(|(_, name)| *name == word || name.starts_with(&part));
+            let of = WORKLOADS
+                .iter()
+                .filter(|(_, name)| *name == word || name.starts_with(&part));
             workloads.extend(of.map(|(workload, _)| *workload));
             if contestants.len() + workloads.len() == before {
                 return Err(unknown(word));

@@ -62,7 +62,8 @@ fn figure(
     for Beside { sample, floor } in samples {
         let (outcome, reason) = match sample {
             Sample::Skipped(why) => (Outcome::Skipped, why.clone()),
-            Sample::Said(said) => match (said.figures.get(metric), &said.not_offered, &said.failed) {
+            Sample::Said(said) => match (said.figures.get(metric), &said.not_offered, &said.failed)
+            {
                 (Some(value), ..) => {
                     values.push(*value);
                     floors.push(*floor);
@@ -136,7 +137,11 @@ mod tests {
         assert_eq!(figure.value, Some(20.0));
         assert_eq!(figure.floor, Some(50.0));
         assert_eq!(figure.ratio_to_floor, Some(0.6));
-        assert_eq!(figure.samples, [10.0, 30.0, 20.0], "in the order they were taken");
+        assert_eq!(
+            figure.samples,
+            [10.0, 30.0, 20.0],
+            "in the order they were taken"
+        );
     }
 
     #[test]
@@ -154,7 +159,10 @@ mod tests {
         assert_eq!((figure.outcome, figure.value), (Outcome::Failed, None));
         assert_eq!(figure.reason.as_deref(), Some("locked"));
         let figure = of(Workload::W1, &[why(), said(3.0, 1.0)], "steps_per_s");
-        assert_eq!((figure.outcome, figure.value), (Outcome::Measured, Some(3.0)));
+        assert_eq!(
+            (figure.outcome, figure.value),
+            (Outcome::Measured, Some(3.0))
+        );
         assert_eq!(figure.notes, ["1 of 2 failed: locked"]);
     }
 
@@ -169,7 +177,11 @@ mod tests {
         let figure = of(Workload::W9, &samples, "bytes_per_step");
         assert_eq!(figure.value, Some(300.0));
         let sample = Sample::Skipped("no server".into());
-        let figure = of(Workload::W4Few, &[Beside { sample, floor: 1.0 }], "resume_ms");
+        let figure = of(
+            Workload::W4Few,
+            &[Beside { sample, floor: 1.0 }],
+            "resume_ms",
+        );
         assert_eq!(figure.outcome, Outcome::Skipped);
     }
 }

@@ -118,7 +118,9 @@ fn contest(
 /// A number from the environment.
 fn setting<N: std::str::FromStr>(name: &str, default: N) -> Result<N, String> {
     match std::env::var(name) {
-        Ok(text) => text.parse().map_err(|_| format!("{name}={text:?} is no number")),
+        Ok(text) => text
+            .parse()
+            .map_err(|_| format!("{name}={text:?} is no number")),
         Err(_) => Ok(default),
     }
 }

@@ -54,8 +54,8 @@ impl Said {
                 self.not_offered = self.not_offered.take().or(line.not_offered);
                 self.failed = self.failed.take().or(line.failed);
             }
-            // A library's own chatter.
-            Err(_) => eprintln!("not understood: {text}"),
+            // A library that logs to standard output.
+            Err(_) => {}
         }
     }
 }
@@ -107,7 +107,10 @@ impl Task {
             command.arg(format!("{name}={value}"));
         }
         let log = File::create(&self.log)?;
-        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(log);
+        command
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(log);
         let began = Instant::now();
         Ok((command.spawn()?, began))
     }
@@ -127,7 +130,10 @@ impl Task {
             Ok(spawned) => spawned,
             Err(error) => {
                 let program = self.program.display();
-                return (Said::failure(format!("{program} does not start: {error}")), None);
+                return (
+                    Said::failure(format!("{program} does not start: {error}")),
+                    None,
+                );
             }
         };
         let lines = lines_of(&mut child);
@@ -189,9 +195,16 @@ fn lines_of(child: &mut Child) -> mpsc::Receiver<(String, Instant)> {
 fn last_words(log: &Path) -> String {
     let text = std::fs::read_to_string(log).unwrap_or_default();
     let mut lines = text.lines().filter(|line| !line.trim().is_empty());
-    let after_panic = lines.clone().skip_while(|line| !line.contains("panicked at")).nth(1);
+    let after_panic = lines
+        .clone()
+        .skip_while(|line| !line.contains("panicked at"))
+        .nth(1);
     let words = after_panic.or_else(|| lines.next_back());
-    words.unwrap_or("without a word").chars().take(200).collect()
+    words
+        .unwrap_or("without a word")
+        .chars()
+        .take(200)
+        .collect()
 }
 
 #[cfg(test)]
@@ -217,7 +230,8 @@ mod tests {
     #[test]
     fn a_crash_is_written_down_with_its_last_words() {
         let dir = tempfile::tempdir().expect("a directory");
-        let script = "echo \"thread panicked at x.rs:1:\" >&2; echo no disk >&2; echo bye >&2; exit 101";
+        let script =
+            "echo \"thread panicked at x.rs:1:\" >&2; echo no disk >&2; echo bye >&2; exit 101";
         let said = shell(script, &dir.path().join("log")).run();
         assert_eq!(said.failed.as_deref(), Some("it crashed: no disk"));
     }

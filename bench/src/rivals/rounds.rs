@@ -19,6 +19,12 @@ use crate::floor;
 /// How long the floor is measured each time.
 const FLOOR: Duration = Duration::from_millis(300);
 
+/// Seconds that a turn of W2 may take: a slow system does fewer steps, not longer ones.
+const TURN: u64 = 15;
+
+/// Seconds of W2 for each setting that is tried.
+const TRY: u64 = 4;
+
 /// A comparison that is to be made.
 pub struct Rounds {
     pub selection: Selection,
@@ -43,7 +49,12 @@ struct Known {
 impl Rounds {
     /// Measures it all.
     pub fn run(&self) -> Vec<Figure> {
-        if self.selection.contestants.iter().any(|one| one.needs == Needs::Postgres) {
+        if self
+            .selection
+            .contestants
+            .iter()
+            .any(|one| one.needs == Needs::Postgres)
+        {
             servers::forget(&self.bench.join("target"));
         }
         let mut known = self.build();
@@ -121,7 +132,7 @@ impl Rounds {
             .collect()
     }
 
-    fn take(&self, workload: Workload, one: &Known, at_once: usize) -> Sample {
+    fn take(&self, workload: Workload, one: &Known, at_once: usize, seconds: u64) -> Sample {
         let program = match &one.program {
             Ok(program) => program,
             Err(why) => return Sample::Skipped(why.clone()),
@@ -132,6 +143,7 @@ impl Rounds {
             scratch: &self.scratch,
             target: &self.bench.join("target"),
             at_once,
+            seconds,
             fill: self.fill,
         };
         sample::take(workload, &setting)
@@ -140,14 +152,15 @@ impl Rounds {
     /// Tries each setting once.
     fn best_of(&self, one: &Known) -> usize {
         let rates = SETTINGS.map(|at_once| {
-            let rate = match self.take(Workload::W2Best, one, at_once) {
+            let rate = match self.take(Workload::W2Best, one, at_once, TRY) {
                 Sample::Said(said) => said.figures.get("steps_per_s").copied(),
                 Sample::Skipped(_) => None,
             };
             (at_once, rate.unwrap_or(0.0))
         });
         let best = rates.iter().max_by(|a, b| a.1.total_cmp(&b.1));
-        best.filter(|(_, rate)| *rate > 0.0).map_or(AT_ONCE, |(at_once, _)| *at_once)
+        best.filter(|(_, rate)| *rate > 0.0)
+            .map_or(AT_ONCE, |(at_once, _)| *at_once)
     }
 
     /// Takes all samples of a workload: a list per contestant.
@@ -163,7 +176,11 @@ impl Rounds {
                 let n = (turn + round) % known.len();
                 let one = &known[n];
                 let title = one.contestant.title();
-                progress.begin(&format!("{} of {title}, round {}", workload.name(), round + 1));
+                progress.begin(&format!(
+                    "{} of {title}, round {}",
+                    workload.name(),
+                    round + 1
+                ));
                 let floor_at_once = match workload {
                     Workload::W2 => AT_ONCE,
                     Workload::W2Best | Workload::W9 => one.best,
@@ -171,7 +188,7 @@ impl Rounds {
                 };
                 let floor = || floor::records_per_second_for(&self.scratch, floor_at_once, FLOOR);
                 let before = floor();
-                let sample = self.take(workload, one, one.best);
+                let sample = self.take(workload, one, one.best, TURN);
                 let floor = f64::midpoint(before, floor());
                 samples[n].push(Beside { sample, floor });
             }

@@ -29,6 +29,8 @@ pub struct Setting<'a> {
     pub target: &'a Path,
     /// Runs at once, where the workload leaves that open.
     pub at_once: usize,
+    /// Seconds that W2 may take.
+    pub seconds: u64,
     /// Steps of W9.
     pub fill: u64,
 }
@@ -86,10 +88,10 @@ impl At<'_> {
             Workload::Syncs => self.syncs(),
             Workload::W1 => self.chains(5, 100).run(),
             // W7 is what these cost.
-            Workload::W2 | Workload::W7 => with_cpu(self.many(20, AT_ONCE).run()),
+            Workload::W2 | Workload::W7 => with_cpu(self.many(AT_ONCE).run()),
             Workload::W2Best => {
                 let at_once = self.setting.at_once;
-                let mut said = self.many(20, at_once).set("tuned", true).run();
+                let mut said = self.many(at_once).set("tuned", true).run();
                 said.figures.insert("at_once".into(), at_once as f64);
                 with_cpu(said)
             }
@@ -127,11 +129,15 @@ impl At<'_> {
     }
 
     fn chains(&self, runs: u64, steps: u64) -> Task {
-        self.task("sequential", 60).set("runs", runs).set("steps", steps)
+        self.task("sequential", 60)
+            .set("runs", runs)
+            .set("steps", steps)
     }
 
-    fn many(&self, seconds: u64, at_once: usize) -> Task {
-        let task = self.task("many", seconds).set("at_once", at_once);
+    fn many(&self, at_once: usize) -> Task {
+        let task = self
+            .task("many", self.setting.seconds)
+            .set("at_once", at_once);
         task.set("runs", 1_000).set("steps", 10)
     }
 
@@ -146,7 +152,8 @@ impl At<'_> {
         let resumed = self.task("resume", 60).set("steps", steps);
         let (mut said, reached) = resumed.run_until("bodies_before");
         if let Some(time) = reached {
-            said.figures.insert("resume_ms".into(), time.as_secs_f64() * 1e3);
+            said.figures
+                .insert("resume_ms".into(), time.as_secs_f64() * 1e3);
             let again = said.figures.remove("bodies_before").unwrap_or_default();
             said.figures.insert("steps_run_again".into(), again);
             if again > 0.0 {
@@ -162,20 +169,28 @@ impl At<'_> {
         let (mut said, reached) = held.run_until("bodies_before");
         said.figures.clear();
         if let Some(time) = reached {
-            said.figures.insert("first_step_ms".into(), time.as_secs_f64() * 1e3);
+            said.figures
+                .insert("first_step_ms".into(), time.as_secs_f64() * 1e3);
         }
         let program = self.setting.program;
-        said.figures.insert("binary_mib".into(), program.bytes as f64 / MIB);
+        said.figures
+            .insert("binary_mib".into(), program.bytes as f64 / MIB);
         let crates = program.crates.map(|crates| crates as f64);
-        said.figures.extend(crates.map(|crates| ("crates".into(), crates)));
-        let seconds = program.build_seconds.map(|seconds| ("build_s".into(), seconds));
+        said.figures
+            .extend(crates.map(|crates| ("crates".into(), crates)));
+        let seconds = program
+            .build_seconds
+            .map(|seconds| ("build_s".into(), seconds));
         said.figures.extend(seconds);
         said
     }
 
     /// W9: many runs of ten steps, then their removal.
     fn fill(&self) -> Said {
-        let task = self.task("fill", 600).set("removal", true).set("tuned", true);
+        let task = self
+            .task("fill", 600)
+            .set("removal", true)
+            .set("tuned", true);
         let task = task.set("at_once", self.setting.at_once).set("steps", 10);
         task.set("runs", self.setting.fill.div_ceil(10)).run()
     }
@@ -191,7 +206,11 @@ impl At<'_> {
                 ..*self
             };
             std::fs::create_dir_all(&place.dir).map_err(|error| error.to_string())?;
-            syncs::count(place.chains(1, steps), &self.server.pids, self.setting.scratch)
+            syncs::count(
+                place.chains(1, steps),
+                &self.server.pids,
+                self.setting.scratch,
+            )
         };
         match (count("short", 1), count("long", 1_001)) {
             (Ok(short), Ok(long)) => {
@@ -208,12 +227,17 @@ impl At<'_> {
 /// Adds up a system's processor time: what its server does is done for it.
 fn with_cpu(mut said: Said) -> Said {
     let own = said.figures.remove("cpu_us_per_step");
-    let servers = said.figures.remove("server_cpu_us_per_step");
-    if let (Some(own), Some(servers)) = (own, servers) {
+    let servers = said.figures.get("server_cpu_us_per_step").copied();
+    if let Some(own) = own {
         said.figures.insert("own_cpu_us_per_step".into(), own);
-        said.figures.insert("cpu_us_per_step".into(), own + servers);
+        let all = own + servers.unwrap_or_default();
+        said.figures.insert("cpu_us_per_step".into(), all);
     }
-    if let Some(failed) = said.figures.get("failed_runs").filter(|failed| **failed > 0.0) {
+    if let Some(failed) = said
+        .figures
+        .get("failed_runs")
+        .filter(|failed| **failed > 0.0)
+    {
         said.notes.push(format!("{failed} runs failed"));
     }
     said

@@ -133,14 +133,19 @@ pub fn free_port() -> Result<u16, String> {
 /// Runs a command to its end; its words if it fails.
 fn run(command: &mut Command) -> Result<(), String> {
     let program = command.get_program().to_string_lossy().into_owned();
-    let output = command.output().map_err(|error| format!("{program}: {error}"))?;
+    let output = command
+        .output()
+        .map_err(|error| format!("{program}: {error}"))?;
     if output.status.success() {
         return Ok(());
     }
     let said = [output.stderr, output.stdout].concat();
     let said = String::from_utf8_lossy(&said);
     let last = said.lines().rev().find(|line| !line.trim().is_empty());
-    Err(format!("{program}: {}", last.unwrap_or("failed without a word")))
+    Err(format!(
+        "{program}: {}",
+        last.unwrap_or("failed without a word")
+    ))
 }
 
 fn postgres(dir: &Path) -> Result<Running, String> {
@@ -154,13 +159,22 @@ fn postgres(dir: &Path) -> Result<Running, String> {
     let port = free_port()?;
     let options = format!("-p {port} -h 127.0.0.1 -c unix_socket_directories=''");
     let mut start = as_nobody("pg_ctl");
-    start.args(["start", "-w", "-D"]).arg(&data).args(["-o", &options, "-l"]);
+    start
+        .args(["start", "-w", "-D"])
+        .arg(&data)
+        .args(["-o", &options, "-l"]);
     // The server would keep a pipe of ours open.
-    start.arg(dir.join("log")).stdout(Stdio::null()).stderr(Stdio::null());
+    start
+        .arg(dir.join("log"))
+        .stdout(Stdio::null())
+        .stderr(Stdio::null());
     let started = start.status().map_err(|error| format!("pg_ctl: {error}"))?;
     if !started.success() {
         let log = dir.join("log");
-        return Err(format!("PostgreSQL does not start: {} says why", log.display()));
+        return Err(format!(
+            "PostgreSQL does not start: {} says why",
+            log.display()
+        ));
     }
     let pid = fs::read_to_string(data.join("postmaster.pid")).unwrap_or_default();
     let pid = pid.lines().next().and_then(|line| line.parse().ok());
@@ -188,10 +202,17 @@ fn restate_binary(target: &Path) -> Result<PathBuf, String> {
     let dir = target.join("restate");
     fs::create_dir_all(&dir).map_err(|error| format!("{}: {error}", dir.display()))?;
     let package = format!("@restatedev/restate-server-{machine}@{RESTATE_VERSION}");
-    run(Command::new("npm").args(["pack", &package]).current_dir(&dir))?;
+    run(Command::new("npm")
+        .args(["pack", &package])
+        .current_dir(&dir))?;
     let archive = format!("restatedev-restate-server-{machine}-{RESTATE_VERSION}.tgz");
     let mut unpack = Command::new("tar");
-    unpack.args(["xzf", &archive, "--strip-components=2", "package/bin/restate-server"]);
+    unpack.args([
+        "xzf",
+        &archive,
+        "--strip-components=2",
+        "package/bin/restate-server",
+    ]);
     run(unpack.current_dir(&dir))?;
     let _ = fs::remove_file(dir.join(archive));
     Ok(binary)
@@ -208,7 +229,13 @@ fn restate(target: &Path) -> Result<Running, String> {
     let log = log.map_err(|error| format!("restate.log: {error}"))?;
     let mut server = as_nobody(&binary);
     server
-        .args(["--no-logo", "--listen-mode", "tcp", "--node-name", "contest"])
+        .args([
+            "--no-logo",
+            "--listen-mode",
+            "tcp",
+            "--node-name",
+            "contest",
+        ])
         .args(["--bind-ip", "127.0.0.1", "--advertised-host", "127.0.0.1"])
         .args(["--bind-port", &node.to_string(), "--base-dir"])
         .arg(dir.join("data"))
@@ -221,7 +248,9 @@ fn restate(target: &Path) -> Result<Running, String> {
         .current_dir(&dir)
         .stderr(log.try_clone().map_err(|error| error.to_string())?)
         .stdout(log);
-    let child = server.spawn().map_err(|error| format!("restate-server: {error}"))?;
+    let child = server
+        .spawn()
+        .map_err(|error| format!("restate-server: {error}"))?;
     let running = Running {
         url: format!("http://127.0.0.1:{ingress}"),
         admin: format!("http://127.0.0.1:{admin}"),
@@ -234,7 +263,10 @@ fn restate(target: &Path) -> Result<Running, String> {
         while TcpStream::connect(("127.0.0.1", port)).is_err() {
             if began.elapsed() > PATIENCE {
                 let log = target.join("servers/restate.log");
-                return Err(format!("restate-server does not listen: {} says why", log.display()));
+                return Err(format!(
+                    "restate-server does not listen: {} says why",
+                    log.display()
+                ));
             }
             std::thread::sleep(Duration::from_millis(50));
         }

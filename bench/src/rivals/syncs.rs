@@ -17,12 +17,19 @@ const CALLS: &str = "trace=fsync,fdatasync";
 pub fn strace(summary: &Path) -> Vec<String> {
     let summary = summary.display().to_string();
     let words = ["strace", "-f", "-q", "-c", "-e", CALLS, "-o"];
-    words.map(str::to_owned).into_iter().chain([summary]).collect()
+    words
+        .map(str::to_owned)
+        .into_iter()
+        .chain([summary])
+        .collect()
 }
 
 /// Says whether there is such a program.
 pub fn is_there() -> bool {
-    let version = Command::new("strace").arg("-V").stdout(Stdio::null()).status();
+    let version = Command::new("strace")
+        .arg("-V")
+        .stdout(Stdio::null())
+        .status();
     version.is_ok_and(|status| status.success())
 }
 
@@ -46,7 +53,9 @@ pub fn count(task: Task, servers: &[u32], scratch: &Path) -> Result<u64, String>
         return Err(why);
     }
     let text = fs::read_to_string(&summary);
-    Ok(calls(&text.map_err(|error| format!("strace wrote no summary: {error}"))?))
+    Ok(calls(&text.map_err(|error| {
+        format!("strace wrote no summary: {error}")
+    })?))
 }
 
 /// Traces servers, their children and all that they start from now on.
@@ -54,7 +63,7 @@ fn attach(servers: &[u32], summary: &Path) -> Result<Child, String> {
     let words = strace(summary);
     let mut command = Command::new(&words[0]);
     command.args(&words[1..]);
-    for pid in family(servers) {
+    for pid in contest::family(servers) {
         command.args(["-p", &pid.to_string()]);
     }
     let tracer = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn();
@@ -81,26 +90,11 @@ fn detach(mut tracer: Child) -> Result<(), String> {
     Err("strace did not let go".into())
 }
 
-/// Processes and their children.
-fn family(parents: &[u32]) -> Vec<u32> {
-    let mut family = parents.to_vec();
-    for entry in fs::read_dir("/proc").into_iter().flatten().flatten() {
-        let Ok(pid) = entry.file_name().to_string_lossy().parse::<u32>() else {
-            continue;
-        };
-        let stat = fs::read_to_string(entry.path().join("stat")).unwrap_or_default();
-        let fields = stat.rsplit_once(')').map_or("", |(_, fields)| fields);
-        let parent = fields.split_whitespace().nth(1).and_then(|text| text.parse().ok());
-        if parent.is_some_and(|parent| parents.contains(&parent)) {
-            family.push(pid);
-        }
-    }
-    family
-}
-
 /// Adds up the calls in a summary: `% time, seconds, usecs/call, calls, [errors,] syscall`.
 fn calls(summary: &str) -> u64 {
-    let rows = summary.lines().map(|line| line.split_whitespace().collect::<Vec<_>>());
+    let rows = summary
+        .lines()
+        .map(|line| line.split_whitespace().collect::<Vec<_>>());
     let of = rows.filter(|row| matches!(row.last(), Some(&("fsync" | "fdatasync"))));
     of.filter_map(|row| row.get(3)?.parse::<u64>().ok()).sum()
 }

@@ -76,7 +76,9 @@ async fn provider(place: &Place) -> Result<Arc<dyn StateProvider>, Failure> {
 
 impl System for Durare {
     async fn open(place: &Place) -> Result<Self, Failure> {
-        let engine = DurableEngine::builder(provider(place).await?).build().await?;
+        let engine = DurableEngine::builder(provider(place).await?)
+            .build()
+            .await?;
         let engine = Arc::new(engine);
         if place.resuming {
             let recovering = engine.clone();
@@ -96,7 +98,11 @@ impl System for Durare {
                 let options = WorkflowOptions::with_id(key);
                 self.0.start_with(Chain, steps, options).await?
             }
-            None => self.0.start_with(Chain, steps, WorkflowOptions::default()).await?,
+            None => {
+                self.0
+                    .start_with(Chain, steps, WorkflowOptions::default())
+                    .await?
+            }
         };
         Ok(run.await?)
     }

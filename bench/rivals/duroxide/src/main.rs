@@ -48,7 +48,9 @@ fn activities() -> ActivityRegistry {
 
 fn orchestrations() -> OrchestrationRegistry {
     let chain = |ctx: OrchestrationContext, steps: String| async move {
-        let steps: u64 = steps.parse().map_err(|error| format!("{steps:?}: {error}"))?;
+        let steps: u64 = steps
+            .parse()
+            .map_err(|error| format!("{steps:?}: {error}"))?;
         let mut x = String::from("0");
         for _ in 0..steps {
             x = ctx.schedule_activity("one", x).await?;

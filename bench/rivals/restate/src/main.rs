@@ -19,7 +19,9 @@ impl Work {
     async fn chain(&self, ctx: Context<'_>, steps: u64) -> Result<u64, HandlerError> {
         let mut x = 0;
         for _ in 0..steps {
-            x = ctx.run(|| async move { Ok(contest::work(x).await) }).await?;
+            x = ctx
+                .run(|| async move { Ok(contest::work(x).await) })
+                .await?;
         }
         Ok(x)
     }
@@ -40,7 +42,10 @@ struct Restate {
 
 /// Tells the server where the service is.
 async fn announce(http: &reqwest::Client, place: &Place) -> Result<(), Failure> {
-    let body = format!(r#"{{"uri":"http://127.0.0.1:{}/","force":true}}"#, place.port);
+    let body = format!(
+        r#"{{"uri":"http://127.0.0.1:{}/","force":true}}"#,
+        place.port
+    );
     let request = http
         .post(format!("{}/deployments", place.admin))
         .header("content-type", "application/json")

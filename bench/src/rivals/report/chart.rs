@@ -5,8 +5,8 @@
 
 use std::fmt::Write as _;
 
-use super::line::{Figure, Line, Outcome, figures};
-use super::rows::{Row, SYNCED_FROM, SYNCS};
+use super::line::{Figure, Line, Outcome, figures, is_synced};
+use super::rows::Row;
 use super::table::{number, titles};
 
 /// Pixels.
@@ -71,12 +71,20 @@ pub(super) fn svg(row: &Row, lines: &[Line]) -> Option<String> {
 fn bars(row: &Row, lines: &[Line]) -> Vec<Bar> {
     let of_row = |title: &str| {
         figures(lines).find(|figure| {
-            figure.title() == title && figure.workload == row.workload && figure.metric == row.metric
+            figure.title() == title
+                && figure.workload == row.workload
+                && figure.metric == row.metric
         })
     };
-    let measured: Vec<&Figure> = titles(lines).iter().filter_map(|title| of_row(title)).collect();
+    let measured: Vec<&Figure> = titles(lines)
+        .iter()
+        .filter_map(|title| of_row(title))
+        .collect();
     let mut bars: Vec<Bar> = measured.iter().map(|figure| bar(figure, lines)).collect();
-    let mut floors: Vec<f64> = measured.iter().filter_map(|figure| figure.floor).collect();
+    let mut floors: Vec<f64> = measured
+        .iter()
+        .filter_map(|figure| figure.comparable_floor())
+        .collect();
     floors.sort_by(f64::total_cmp);
     if let Some(floor) = floors.get(floors.len() / 2) {
         bars.push(Bar {
@@ -90,8 +98,7 @@ fn bars(row: &Row, lines: &[Line]) -> Vec<Bar> {
 }
 
 fn bar(figure: &Figure, lines: &[Line]) -> Bar {
-    let syncs = figures(lines).find(|other| other.title() == figure.title() && other.metric == SYNCS);
-    let is_synced = syncs.and_then(|syncs| syncs.value).is_some_and(|n| n >= SYNCED_FROM);
+    let is_synced = is_synced(&figure.title(), lines) == Some(true);
     let words = match (figure.outcome, figure.value) {
         (Outcome::Measured, Some(value)) => number(value),
         (Outcome::Measured, None) => "–".into(),
@@ -115,9 +122,15 @@ fn draw(svg: &mut String, bar: &Bar, top: f64, longest: f64) {
         LABEL - 10.0,
         escaped(&bar.label)
     );
-    let part = bar.value.map_or(0.0, |value| (value / longest).clamp(0.0, 1.0));
+    let part = bar
+        .value
+        .map_or(0.0, |value| (value / longest).clamp(0.0, 1.0));
     // What is small is still there.
-    let length = if bar.value.is_some() { (BAR * part).max(1.0) } else { 0.0 };
+    let length = if bar.value.is_some() {
+        (BAR * part).max(1.0)
+    } else {
+        0.0
+    };
     let _ = writeln!(
         svg,
         "<rect class=\"{}\" x=\"{LABEL}\" y=\"{:.1}\" width=\"{length:.1}\" height=\"{:.1}\" rx=\"2\"/>",
@@ -125,12 +138,19 @@ fn draw(svg: &mut String, bar: &Bar, top: f64, longest: f64) {
         top + 4.0,
         LINE - 8.0
     );
-    let class = if bar.value.is_some() { "value" } else { "quiet" };
+    let class = if bar.value.is_some() {
+        "value"
+    } else {
+        "quiet"
+    };
     text(svg, LABEL + length + 8.0, middle, class, &bar.words);
 }
 
 fn legend(svg: &mut String, y: f64) {
-    let entries = [("synced", "syncs every step"), ("unsynced", "does not, or was not counted")];
+    let entries = [
+        ("synced", "syncs every step"),
+        ("unsynced", "does not, or was not counted"),
+    ];
     let mut x = LABEL;
     for (class, words) in entries {
         let box_top = y - 10.0;
@@ -145,11 +165,17 @@ fn legend(svg: &mut String, y: f64) {
 
 fn text(svg: &mut String, x: f64, y: f64, class: &str, words: &str) {
     let words = escaped(words);
-    let _ = writeln!(svg, "<text class=\"{class}\" x=\"{x:.1}\" y=\"{y:.1}\">{words}</text>");
+    let _ = writeln!(
+        svg,
+        "<text class=\"{class}\" x=\"{x:.1}\" y=\"{y:.1}\">{words}</text>"
+    );
 }
 
 fn escaped(text: &str) -> String {
-    text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
+    text.replace('&', "&amp;")
+        .replace('<', "&lt;")
+        .replace('>', "&gt;")
+        .replace('"', "&quot;")
 }
 
 #[cfg(test)]
@@ -159,14 +185,23 @@ mod tests {
     use super::*;
 
     fn chart(workload: &str) -> Option<String> {
-        let row = ROWS.iter().find(|row| row.has_chart && row.workload == workload);
+        let row = ROWS
+            .iter()
+            .find(|row| row.has_chart && row.workload == workload);
         svg(row.expect("it has a chart"), &samples())
     }
 
     #[test]
     fn a_chart_has_a_bar_per_system_and_one_of_the_floor() {
         let chart = chart("W1").expect("there are figures");
-        for words in ["own/synced", "4,308", "durare/sqlite", "96.3", "raw floor", "3,650"] {
+        for words in [
+            "own/synced",
+            "4,308",
+            "durare/sqlite",
+            "96.3",
+            "raw floor",
+            "3,650",
+        ] {
             assert!(chart.contains(&format!(">{words}</text>")), "{words}");
         }
         let longest = "class=\"synced\" x=\"160\" y=\"68.0\" width=\"400.0\"";
@@ -183,6 +218,12 @@ mod tests {
     fn what_failed_or_was_skipped_says_so_in_place_of_a_bar() {
         let chart = chart("W1").expect("there are figures");
         assert!(chart.contains(">failed</text>") && chart.contains(">skipped</text>"));
+    }
+
+    #[test]
+    fn the_floor_is_drawn_only_beside_figures_of_its_unit() {
+        let chart = chart("W5").expect("there is a figure");
+        assert!(chart.contains(">12</text>") && !chart.contains("raw floor"));
     }
 
     #[test]

@@ -2,6 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::rows::{SYNCED_FROM, SYNCS};
+
 /// A line.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(untagged)]
@@ -68,6 +70,11 @@ impl Figure {
     pub fn title(&self) -> String {
         format!("{}/{}", self.system, self.mode)
     }
+
+    /// The floor, if this is measured in the same unit.
+    pub(super) fn comparable_floor(&self) -> Option<f64> {
+        self.floor.filter(|_| self.ratio_to_floor.is_some())
+    }
 }
 
 /// Writes lines.
@@ -82,10 +89,15 @@ pub(super) fn encode(lines: &[Line]) -> String {
 /// Reads lines back.
 pub(super) fn decode(text: &str) -> Result<Vec<Line>, String> {
     let lines = text.lines().filter(|line| !line.trim().is_empty());
-    let read = |(n, line)| {
-        serde_json::from_str(line).map_err(|error| format!("line {}: {error}", n + 1))
-    };
+    let read =
+        |(n, line)| serde_json::from_str(line).map_err(|error| format!("line {}: {error}", n + 1));
     lines.enumerate().map(read).collect()
+}
+
+/// Says whether a system was seen to sync every step; `None` if that was not counted.
+pub(super) fn is_synced(title: &str, lines: &[Line]) -> Option<bool> {
+    let syncs = figures(lines).find(|figure| figure.title() == title && figure.metric == SYNCS);
+    Some(syncs?.value? >= SYNCED_FROM)
 }
 
 /// The figures among lines.
@@ -135,10 +147,15 @@ pub(super) fn samples() -> Vec<Line> {
     let mut skipped = figure("restate/server", "W1", "steps_per_s", None);
     skipped.outcome = Outcome::Skipped;
     skipped.reason = Some("npm: not found".into());
+    // Steps and milliseconds do not compare.
+    let mut first = figure("own/synced", "W5", "first_step_ms", Some(12.0));
+    first.floor = Some(3_000.0);
     let syncs = figure("own/synced", "syncs", "syncs_per_1000_steps", Some(1001.0));
     let none = figure("durare/sqlite", "syncs", "syncs_per_1000_steps", Some(3.0));
-    let figures = [fast, slow, failed, skipped, syncs, none].map(Line::Figure);
-    std::iter::once(Line::About { about }).chain(figures).collect()
+    let figures = [fast, slow, failed, skipped, first, syncs, none].map(Line::Figure);
+    std::iter::once(Line::About { about })
+        .chain(figures)
+        .collect()
 }
 
 #[cfg(test)]
@@ -157,6 +174,6 @@ mod tests {
     fn a_line_that_is_none_is_named() {
         let text = encode(&samples()) + "{\"system\":7}\n";
         let mistake = decode(&text).expect_err("it is no line");
-        assert!(mistake.starts_with("line 8:"), "{mistake}");
+        assert!(mistake.starts_with("line 9:"), "{mistake}");
     }
 }

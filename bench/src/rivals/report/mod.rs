@@ -61,6 +61,9 @@ mod tests {
         assert_eq!(read(&lines).expect("they are read back"), line::samples());
         assert!(dir.path().join("table.md").exists());
         assert!(dir.path().join("W1.svg").exists());
-        assert!(!dir.path().join("W3.svg").exists(), "nothing was measured for it");
+        assert!(
+            !dir.path().join("W3.svg").exists(),
+            "nothing was measured for it"
+        );
     }
 }

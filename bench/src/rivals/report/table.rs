@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use super::line::{About, Figure, Line, Outcome, figures};
+use super::line::{About, Figure, Line, Outcome, figures, is_synced};
 use super::rows::{ROWS, Row};
 
 /// Writes a table of all lines, with what has to be known about it.
@@ -14,7 +14,13 @@ pub(super) fn markdown(lines: &[Line]) -> String {
         }
     }
     let titles = titles(lines);
-    let _ = writeln!(text, "| | floor | {} |", titles.join(" | "));
+    let heads = titles.iter().map(|title| match is_synced(title, lines) {
+        Some(true) => title.clone(),
+        Some(false) => format!("{title} (not synced)"),
+        None => format!("{title} (syncs not counted)"),
+    });
+    let heads: Vec<String> = heads.collect();
+    let _ = writeln!(text, "| | floor | {} |", heads.join(" | "));
     let _ = writeln!(text, "|---|---|{}", "---|".repeat(titles.len()));
     let mut remarks = Remarks::default();
     for row in &ROWS {
@@ -32,7 +38,7 @@ pub(super) fn markdown(lines: &[Line]) -> String {
         let floor = floor(&of_row);
         let _ = writeln!(text, "| {} | {floor} | {} |", row.label, cells.join(" | "));
     }
-    text.push_str("\nIn brackets: the part of the raw floor beside it.\n");
+    text.push_str("\nIn brackets: the part of the raw floor beside it, which is synced: for a system that is not, it says little.\n");
     for (n, remark) in remarks.0.iter().enumerate() {
         let _ = write!(text, "\n{}. {remark}", n + 1);
     }
@@ -113,7 +119,10 @@ fn plain(text: &str) -> String {
 }
 
 fn floor(of_row: &[&Figure]) -> String {
-    let mut floors: Vec<f64> = of_row.iter().filter_map(|figure| figure.floor).collect();
+    let mut floors: Vec<f64> = of_row
+        .iter()
+        .filter_map(|figure| figure.comparable_floor())
+        .collect();
     floors.sort_by(f64::total_cmp);
     match floors.as_slice() {
         [] => "–".into(),
@@ -136,7 +145,9 @@ pub(super) fn number(value: f64) -> String {
         Some(rest) => ("-", rest),
         None => ("", text.as_str()),
     };
-    let (whole, rest) = text.split_once('.').map_or((text, ""), |(whole, rest)| (whole, rest));
+    let (whole, rest) = text
+        .split_once('.')
+        .map_or((text, ""), |(whole, rest)| (whole, rest));
     let mut grouped = String::from(sign);
     for (n, digit) in whole.chars().enumerate() {
         if n > 0 && (whole.len() - n).is_multiple_of(3) {
@@ -160,12 +171,21 @@ mod tests {
     fn a_table_has_a_row_per_figure_and_a_column_per_system() {
         let table = markdown(&samples());
         let rows: Vec<&str> = table.lines().filter(|line| line.starts_with('|')).collect();
-        let head = "| | floor | own/synced | durare/sqlite | duroxide/sqlite | restate/server |";
+        let head = "| | floor | own/synced | durare/sqlite (not synced) | \
+                    duroxide/sqlite (syncs not counted) | restate/server (syncs not counted) |";
         assert_eq!(rows[0], head);
-        assert_eq!(rows[2], "| syncs of 1,000 steps, counted | – | 1,001 | 3 | – | – |");
+        assert_eq!(
+            rows[2],
+            "| syncs of 1,000 steps, counted | – | 1,001 | 3 | – | – |"
+        );
         let w1 = "| W1 one run, steps/s | 3,650 | 4,308 (1.18) | 96.3 | failed ^1^ | skipped ^2^ |";
         assert_eq!(rows[3], w1);
-        assert_eq!(rows.len(), 4);
+        let w5 = "| W5 process start to first step, ms | – | 12 | – | – | – |";
+        assert_eq!(
+            rows[4], w5,
+            "milliseconds have no floor in records a second"
+        );
+        assert_eq!(rows.len(), 5);
     }
 
     #[test]
