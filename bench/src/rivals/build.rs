@@ -13,12 +13,30 @@ use super::catalogue::Contestant;
 #[derive(Debug, Clone)]
 pub struct Program {
     pub path: PathBuf,
-    /// Seconds of the build into an empty directory, if this machine has seen one.
-    pub build_seconds: Option<f64>,
+    /// The build into an empty directory, if this machine has seen one.
+    pub build: Option<Build>,
     /// Length of the stripped binary.
     pub bytes: u64,
     /// Crates that the system brings, itself included.
     pub crates: Option<usize>,
+}
+
+/// What a build took, in seconds.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Build {
+    pub wall: f64,
+    /// Of all processors: what also says something on a machine that others use.
+    pub cpu: f64,
+}
+
+impl Build {
+    fn parse(text: &str) -> Option<Self> {
+        let (wall, cpu) = text.trim().split_once(' ')?;
+        Some(Self {
+            wall: wall.parse().ok()?,
+            cpu: cpu.parse().ok()?,
+        })
+    }
 }
 
 /// Builds a contestant, or finds that it is built.
@@ -39,23 +57,35 @@ pub fn program(contestant: &Contestant, bench: &Path) -> Result<Program, String>
     // Downloads are not building.
     cargo(&["fetch", "--locked"], &manifest, &target)?;
     let is_clean = !target.join("release").exists();
-    let began = Instant::now();
+    let (began, cpu) = (Instant::now(), cpu_of_children());
     cargo(&["build", "--release", "--locked"], &manifest, &target)?;
     if is_clean {
-        let seconds = began.elapsed().as_secs_f64().to_string();
-        std::fs::write(&time, seconds).map_err(|error| format!("{}: {error}", time.display()))?;
+        let (wall, cpu) = (began.elapsed().as_secs_f64(), cpu_of_children() - cpu);
+        let text = format!("{wall:.1} {cpu:.1}");
+        std::fs::write(&time, text).map_err(|error| format!("{}: {error}", time.display()))?;
     }
     let metadata = std::fs::metadata(&path);
     let bytes = metadata
         .map_err(|error| format!("{}: {error}", path.display()))?
         .len();
-    let seconds = std::fs::read_to_string(time).ok();
+    let build = std::fs::read_to_string(time).ok();
     Ok(Program {
-        build_seconds: seconds.and_then(|text| text.trim().parse().ok()),
+        build: build.and_then(|text| Build::parse(&text)),
         bytes,
         crates: crates(contestant, &manifest),
         path,
     })
+}
+
+/// Processor seconds of the children that have ended, theirs included.
+fn cpu_of_children() -> f64 {
+    let stat = std::fs::read_to_string("/proc/self/stat").unwrap_or_default();
+    let fields = stat.rsplit_once(')').map_or("", |(_, fields)| fields);
+    let ticks = fields.split_whitespace().skip(13).take(2);
+    ticks
+        .filter_map(|ticks| ticks.parse::<f64>().ok())
+        .sum::<f64>()
+        / 100.0
 }
 
 fn cargo(words: &[&str], manifest: &Path, target: &Path) -> Result<(), String> {
@@ -96,4 +126,28 @@ fn crates(contestant: &Contestant, manifest: &Path) -> Option<usize> {
     let names = text.lines().map(|line| line.trim_end_matches(" (*)"));
     let names: BTreeSet<&str> = names.filter(|line| !line.is_empty()).collect();
     (output.status.success() && !names.is_empty()).then_some(names.len())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_time_of_a_build_is_read_back() {
+        let build = Build {
+            wall: 364.0,
+            cpu: 250.5,
+        };
+        assert_eq!(Build::parse("364.0 250.5\n"), Some(build));
+        assert_eq!(Build::parse("364"), None);
+    }
+
+    #[test]
+    fn the_processor_time_of_a_child_is_counted() {
+        let before = cpu_of_children();
+        let burn = "i=0; while [ $i -lt 300000 ]; do i=$((i+1)); done";
+        let status = Command::new("sh").args(["-c", burn]).status();
+        assert!(status.expect("a shell").success());
+        assert!(cpu_of_children() - before > 0.01);
+    }
 }

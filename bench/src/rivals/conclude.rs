@@ -16,6 +16,9 @@ pub struct Beside {
 /// The metric that is measured in the floor's own unit.
 const OF_FLOOR: &str = "steps_per_s";
 
+/// Why there is no time of a build.
+const BUILT: &str = "it was built before, and only a build into an empty directory is timed";
+
 /// What a workload has to say, whatever happens.
 fn expected(workload: Workload) -> &'static [&'static str] {
     match workload {
@@ -23,7 +26,13 @@ fn expected(workload: Workload) -> &'static [&'static str] {
         Workload::W1 | Workload::W2 | Workload::W2Best => &["steps_per_s"],
         Workload::W3 => &["steps_per_s", "last_to_first"],
         Workload::W4Few | Workload::W4Many => &["resume_ms"],
-        Workload::W5 => &["first_step_ms", "binary_mib", "build_s", "crates"],
+        Workload::W5 => &[
+            "first_step_ms",
+            "binary_mib",
+            "build_s",
+            "build_cpu_s",
+            "crates",
+        ],
         Workload::W6 => &["grown_mib"],
         Workload::W7 => &["cpu_us_per_step"],
         Workload::W8 => &["duplicates_per_s", "bodies_of_64_at_once"],
@@ -72,6 +81,9 @@ fn figure(
                 }
                 (None, Some(why), _) => (Outcome::NotOffered, why.clone()),
                 (None, None, Some(why)) => (Outcome::Failed, why.clone()),
+                (None, None, None) if metric.starts_with("build_") => {
+                    (Outcome::Skipped, BUILT.into())
+                }
                 (None, None, None) => (Outcome::Failed, said.notes.join("; ")),
             },
         };
@@ -164,6 +176,17 @@ mod tests {
             (Outcome::Measured, Some(3.0))
         );
         assert_eq!(figure.notes, ["1 of 2 failed: locked"]);
+    }
+
+    #[test]
+    fn a_build_that_was_not_timed_says_why() {
+        let figure = of(Workload::W5, &[said(1.0, 1.0)], "build_s");
+        assert_eq!(figure.outcome, Outcome::Skipped);
+        assert!(
+            figure
+                .reason
+                .is_some_and(|why| why.contains("built before"))
+        );
     }
 
     #[test]

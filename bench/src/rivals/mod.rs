@@ -95,8 +95,24 @@ fn contest(
         bench: Path::new(BENCH).to_owned(),
         scratch: scratch.to_owned(),
     };
-    let figures = rounds.run();
-    let about = About {
+    let mut lines = Vec::new();
+    let mut written = Ok(());
+    rounds.run(|figures| {
+        let about = about(scratch, repeats, load_before, began);
+        let figures = figures.iter().cloned().map(Line::Figure);
+        lines = std::iter::once(Line::About { about })
+            .chain(figures)
+            .collect();
+        written = report::write(&lines, results);
+    });
+    written?;
+    println!("{}", report::markdown(&lines));
+    eprintln!("written to {}", results.display());
+    Ok(())
+}
+
+fn about(scratch: &Path, repeats: usize, load_before: f64, began: Instant) -> About {
+    About {
         date: output("date", &["-u", "+%Y-%m-%d %H:%M UTC"]),
         processors: std::thread::available_parallelism().map_or(0, usize::from),
         kernel: output("uname", &["-sr"]),
@@ -106,13 +122,7 @@ fn contest(
         load_before,
         load_after: load(),
         seconds: began.elapsed().as_secs(),
-    };
-    let mut lines = vec![Line::About { about }];
-    lines.extend(figures.into_iter().map(Line::Figure));
-    report::write(&lines, results)?;
-    println!("{}", report::markdown(&lines));
-    eprintln!("written to {}", results.display());
-    Ok(())
+    }
 }
 
 /// A number from the environment.

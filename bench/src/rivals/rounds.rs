@@ -47,8 +47,8 @@ struct Known {
 }
 
 impl Rounds {
-    /// Measures it all.
-    pub fn run(&self) -> Vec<Figure> {
+    /// Measures it all, and hands over what there is after each workload: a run is long, and may be interrupted.
+    pub fn run(&self, mut so_far: impl FnMut(&[Figure])) {
         if self
             .selection
             .contestants
@@ -76,9 +76,9 @@ impl Rounds {
                     figures.extend(conclude::figures(Workload::W7, one.contestant, samples));
                 }
             }
+            so_far(&figures);
         }
         progress.end();
-        figures
     }
 
     /// What is run: W7 is what W2 costs.

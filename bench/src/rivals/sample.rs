@@ -178,10 +178,10 @@ impl At<'_> {
         let crates = program.crates.map(|crates| crates as f64);
         said.figures
             .extend(crates.map(|crates| ("crates".into(), crates)));
-        let seconds = program
-            .build_seconds
-            .map(|seconds| ("build_s".into(), seconds));
-        said.figures.extend(seconds);
+        if let Some(build) = program.build {
+            said.figures.insert("build_s".into(), build.wall);
+            said.figures.insert("build_cpu_s".into(), build.cpu);
+        }
         said
     }
 

@@ -1,15 +1,23 @@
 //! Restate in the comparison: the service is in this process, the journal in a `restate-server` on the same machine.
 //!
-//! Mode: `server`, with the server's defaults. Calls come in through its ingress, by the SDK's own client.
+//! Mode: `server`, with the server's defaults. Calls come in through its ingress, over kept connections.
 
 use std::time::Duration;
 
 use contest::{Failure, Place, Removal, System};
-use restate_sdk::ingress::ReqwestClient;
+use http_body_util::{BodyExt as _, Full};
+use hyper::body::Bytes;
+use hyper::{Method, Request};
+use hyper_util::client::legacy::Client;
+use hyper_util::client::legacy::connect::HttpConnector;
+use hyper_util::rt::TokioExecutor;
 use restate_sdk::prelude::*;
 
 /// A day.
 const DAY: Duration = Duration::from_secs(86_400);
+
+/// Ended invocations that are listed at a time.
+const PAGE: &str = "SELECT id FROM sys_invocation WHERE status = 'completed' LIMIT 5000";
 
 struct Work;
 
@@ -35,25 +43,54 @@ impl Work {
 }
 
 struct Restate {
-    client: WorkIngressClient<reqwest::Client>,
+    http: Client<HttpConnector, Full<Bytes>>,
+    ingress: String,
     admin: String,
-    http: reqwest::Client,
 }
 
-/// Tells the server where the service is.
-async fn announce(http: &reqwest::Client, place: &Place) -> Result<(), Failure> {
-    let body = format!(
-        r#"{{"uri":"http://127.0.0.1:{}/","force":true}}"#,
-        place.port
-    );
-    let request = http
-        .post(format!("{}/deployments", place.admin))
-        .header("content-type", "application/json")
-        .body(body);
-    let answer = request.send().await?;
-    match answer.status().is_success() {
-        true => Ok(()),
-        false => Err(format!("the server did not take the service: {}", answer.status()).into()),
+impl Restate {
+    /// Asks the server for something; its answer.
+    async fn ask(
+        &self,
+        method: Method,
+        url: String,
+        key: Option<String>,
+        body: String,
+    ) -> Result<String, Failure> {
+        let mut request = Request::builder()
+            .method(method)
+            .uri(&url)
+            .header("accept", "application/json")
+            .header("content-type", "application/json");
+        if let Some(key) = key {
+            request = request.header("idempotency-key", key);
+        }
+        let request = request.body(Full::new(Bytes::from(body)))?;
+        let answer = self.http.request(request).await?;
+        let status = answer.status();
+        let body = answer.into_body().collect().await?.to_bytes();
+        match status.is_success() {
+            true => Ok(String::from_utf8_lossy(&body).into_owned()),
+            false => Err(format!("{url} was answered with {status}").into()),
+        }
+    }
+
+    /// Tells the server where the service is.
+    async fn announce(&self, port: u16) -> Result<(), Failure> {
+        let url = format!("{}/deployments", self.admin);
+        let body = format!(r#"{{"uri":"http://127.0.0.1:{port}/","force":true}}"#);
+        self.ask(Method::POST, url, None, body).await?;
+        Ok(())
+    }
+
+    /// Returns the ids of some invocations that have ended.
+    async fn ended(&self) -> Result<Vec<String>, Failure> {
+        let url = format!("{}/query", self.admin);
+        let body = format!(r#"{{"query":"{PAGE}"}}"#);
+        let answer = self.ask(Method::POST, url, None, body).await?;
+        // An id is the only string of its shape in the answer.
+        let words = answer.split('"').filter(|word| word.starts_with("inv_"));
+        Ok(words.map(str::to_owned).collect())
     }
 }
 
@@ -62,29 +99,27 @@ impl System for Restate {
         let listener = tokio::net::TcpListener::bind(("127.0.0.1", place.port)).await?;
         let endpoint = Endpoint::builder().bind(Work).build();
         tokio::spawn(HttpServer::new(endpoint).serve(listener));
-        let http = reqwest::Client::new();
+        let restate = Self {
+            http: Client::builder(TokioExecutor::new()).build_http(),
+            ingress: place.url.clone(),
+            admin: place.admin.clone(),
+        };
         // It knows already if this process follows one that was killed.
         if !place.resuming {
-            announce(&http, place).await?;
+            restate.announce(place.port).await?;
         }
-        let client = ReqwestClient::connect(place.url.parse()?)?;
-        Ok(Self {
-            client: WorkIngressClient::from_client(client),
-            admin: place.admin.clone(),
-            http,
-        })
+        Ok(restate)
     }
 
     async fn chain(&self, key: Option<String>, steps: u64) -> Result<u64, Failure> {
-        let mut call = self.client.chain(steps);
-        if let Some(key) = key {
-            call = call.idempotency_key(key);
-        }
-        Ok(call.call().await?.into_body()?)
+        let url = format!("{}/Work/chain", self.ingress);
+        let answer = self.ask(Method::POST, url, key, steps.to_string()).await?;
+        Ok(answer.trim().parse()?)
     }
 
     async fn fall_asleep(&self) -> Result<(), Failure> {
-        self.client.sleeper(0).send().await?;
+        let url = format!("{}/Work/sleeper/send", self.ingress);
+        self.ask(Method::POST, url, None, "0".into()).await?;
         Ok(())
     }
 
@@ -96,29 +131,9 @@ impl System for Restate {
             }
             for id in page {
                 let url = format!("{}/invocations/{id}/purge", self.admin);
-                let answer = self.http.patch(url).send().await?;
-                if !answer.status().is_success() {
-                    return Err(format!("a purge was refused: {}", answer.status()).into());
-                }
+                self.ask(Method::PATCH, url, None, String::new()).await?;
             }
         }
-    }
-}
-
-impl Restate {
-    /// Returns the ids of some invocations that have ended.
-    async fn ended(&self) -> Result<Vec<String>, Failure> {
-        let query = "SELECT id FROM sys_invocation WHERE status = 'completed' LIMIT 5000";
-        let request = self
-            .http
-            .post(format!("{}/query", self.admin))
-            .header("content-type", "application/json")
-            .header("accept", "application/json")
-            .body(format!(r#"{{"query":"{query}"}}"#));
-        let answer = request.send().await?.error_for_status()?.text().await?;
-        // An id is the only string of its shape in the answer.
-        let words = answer.split('"').filter(|word| word.starts_with("inv_"));
-        Ok(words.map(str::to_owned).collect())
     }
 }
 

@@ -141,7 +141,7 @@ pub(super) fn samples() -> Vec<Line> {
     let mut fast = figure("own/synced", "W1", "steps_per_s", Some(4_308.4));
     fast.floor = Some(3_650.0);
     fast.ratio_to_floor = Some(1.18);
-    let slow = figure("durare/sqlite", "W1", "steps_per_s", Some(96.25));
+    let slow = figure("durare/sqlite", "W1", "steps_per_s", Some(96.3));
     let mut failed = figure("duroxide/sqlite", "W1", "steps_per_s", None);
     failed.reason = Some("timed out after 60s | at step <9>".into());
     let mut skipped = figure("restate/server", "W1", "steps_per_s", None);

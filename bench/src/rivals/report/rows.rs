@@ -62,7 +62,7 @@ pub(super) const SYNCS: &str = "syncs_per_1000_steps";
 /// How many syncs of 1,000 steps one after the other make a system count as synced: one each, less what a straggler may share.
 pub(super) const SYNCED_FROM: f64 = 900.0;
 
-pub(super) const ROWS: [Row; 21] = [
+pub(super) const ROWS: [Row; 22] = [
     row(
         "syncs",
         SYNCS,
@@ -115,6 +115,12 @@ pub(super) const ROWS: [Row; 21] = [
     ),
     row("W5", "binary_mib", "W5 stripped binary, MiB", Better::Less),
     row("W5", "build_s", "W5 clean build, s", Better::Less),
+    row(
+        "W5",
+        "build_cpu_s",
+        "W5 clean build, processor s",
+        Better::Less,
+    ),
     row("W5", "crates", "W5 crates", Better::Less),
     main_row(
         "W6",
