@@ -45,18 +45,16 @@ impl Said {
     }
 
     fn take(&mut self, text: &str) {
-        match serde_json::from_str::<Line>(text) {
-            Ok(line) => {
-                if let (Some(metric), Some(value)) = (line.metric, line.value) {
-                    self.figures.insert(metric, value);
-                }
-                self.notes.extend(line.note);
-                self.not_offered = self.not_offered.take().or(line.not_offered);
-                self.failed = self.failed.take().or(line.failed);
-            }
+        let Ok(line) = serde_json::from_str::<Line>(text) else {
             // A library that logs to standard output.
-            Err(_) => {}
+            return;
+        };
+        if let (Some(metric), Some(value)) = (line.metric, line.value) {
+            self.figures.insert(metric, value);
         }
+        self.notes.extend(line.note);
+        self.not_offered = self.not_offered.take().or(line.not_offered);
+        self.failed = self.failed.take().or(line.failed);
     }
 }
 

@@ -212,6 +212,8 @@ mod tests {
     fn what_does_not_sync_has_another_colour() {
         let chart = chart("W1").expect("there are figures");
         assert!(chart.contains("class=\"unsynced\" x=\"160\" y=\"94.0\" width=\"8.9\""));
+        let uncounted = "class=\"unsynced\" x=\"160\" y=\"120.0\" width=\"0.0\"";
+        assert!(chart.contains(uncounted), "nor what was not counted");
     }
 
     #[test]
