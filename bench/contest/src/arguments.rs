@@ -65,6 +65,8 @@ pub struct Place {
     pub(crate) steps: u64,
     pub(crate) at_once: usize,
     pub(crate) limit: Duration,
+    /// How long a task that may go on does so.
+    pub(crate) at_least: Duration,
 }
 
 impl Default for Place {
@@ -85,6 +87,7 @@ impl Default for Place {
             steps: 1,
             at_once: 1,
             limit: Duration::from_secs(60),
+            at_least: Duration::ZERO,
         }
     }
 }
@@ -127,6 +130,7 @@ fn set(place: &mut Place, name: &str, value: &str) -> Result<(), String> {
         "steps" => place.steps = number()?,
         "at_once" => place.at_once = usize::try_from(number()?).unwrap_or(usize::MAX),
         "limit_ms" => place.limit = Duration::from_millis(number()?),
+        "at_least_ms" => place.at_least = Duration::from_millis(number()?),
         "servers" => {
             let pids = value.split(',').map(str::parse);
             let pids: Result<_, std::num::ParseIntError> = pids.collect();

@@ -95,21 +95,9 @@ pub(crate) fn disk_bytes(dir: &Path) -> u64 {
         .sum()
 }
 
-/// Returns the middle value, if there is one.
-pub(crate) fn median(values: &mut [f64]) -> Option<f64> {
-    values.sort_by(f64::total_cmp);
-    values.get(values.len() / 2).copied()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn the_middle_value_of_none_is_none() {
-        assert_eq!(median(&mut []), None);
-        assert_eq!(median(&mut [3.0, 1.0, 2.0]), Some(2.0));
-    }
 
     #[test]
     fn this_process_has_memory_and_burns_time() {

@@ -17,7 +17,7 @@ use super::servers;
 use crate::floor;
 
 /// How long the floor is measured each time.
-const FLOOR: Duration = Duration::from_millis(300);
+const FLOOR: Duration = Duration::from_millis(500);
 
 /// Seconds that a turn of W2 may take: a slow system does fewer steps, not longer ones.
 const TURN: u64 = 15;

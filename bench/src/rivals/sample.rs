@@ -86,7 +86,7 @@ impl At<'_> {
     fn measure(&self, workload: Workload) -> Said {
         match workload {
             Workload::Syncs => self.syncs(),
-            Workload::W1 => self.chains(5, 100).run(),
+            Workload::W1 => self.chains(60, 100).set("at_least_ms", 1_000).run(),
             // W7 is what these cost.
             Workload::W2 | Workload::W7 => with_cpu(self.many(AT_ONCE).run()),
             Workload::W2Best => {
@@ -128,10 +128,8 @@ impl At<'_> {
         task
     }
 
-    fn chains(&self, runs: u64, steps: u64) -> Task {
-        self.task("sequential", 60)
-            .set("runs", runs)
-            .set("steps", steps)
+    fn chains(&self, seconds: u64, steps: u64) -> Task {
+        self.task("sequential", seconds).set("steps", steps)
     }
 
     fn many(&self, at_once: usize) -> Task {
@@ -207,7 +205,7 @@ impl At<'_> {
             };
             std::fs::create_dir_all(&place.dir).map_err(|error| error.to_string())?;
             syncs::count(
-                place.chains(1, steps),
+                place.chains(180, steps),
                 &self.server.pids,
                 self.setting.scratch,
             )
