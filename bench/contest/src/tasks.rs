@@ -22,6 +22,10 @@ const GRACE: Duration = Duration::from_secs(10);
 /// How long memory and disk are left alone before they are read.
 const SETTLE: Duration = Duration::from_secs(5);
 
+/// How long runs that sleep are left alone before memory is read: a system may keep them for a while (ten seconds by this
+/// engine's default).
+const LEAVE: Duration = Duration::from_secs(20);
+
 /// Callers that start the same new key at the same time.
 const RACERS: usize = 64;
 
@@ -212,7 +216,7 @@ async fn asleep<S: System>(system: Arc<S>, place: &Place) -> Result<(), Failure>
     if sleeping < place.runs {
         say::note(&format!("{sleeping} of {} runs fell asleep", place.runs));
     }
-    sleep(SETTLE).await;
+    sleep(LEAVE).await;
     say::figure("grown_mib", (resident() - before) / MIB);
     if !place.servers.is_empty() {
         let servers = resident_of(&place.servers) - servers;
