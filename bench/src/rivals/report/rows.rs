@@ -143,7 +143,7 @@ pub(super) const ROWS: [Row; 22] = [
     main_row(
         "W8",
         "duplicates_per_s",
-        "W8 duplicate keyed starts/s",
+        "W8 duplicate keyed starts/s, with the result",
         Better::More,
     ),
     row(
