@@ -19,6 +19,7 @@ mod inside;
 mod keys;
 mod leaving;
 mod report;
+mod rivals;
 mod sleepers;
 
 use std::path::{Path, PathBuf};
@@ -38,6 +39,9 @@ fn main() -> ExitCode {
     let scratch = tempfile::tempdir_in(&dir).expect("a directory of our own can be made");
     let scratch = scratch.path();
     match words.as_slice() {
+        ["all", words @ ..] => return done(rivals::all(words, scratch)),
+        ["quick"] => return done(rivals::quick(scratch)),
+        ["report", file] => return done(rivals::report(file)),
         ["floor"] => {
             throughput(scratch);
             replay(scratch);
@@ -110,13 +114,25 @@ fn main() -> ExitCode {
         ["child", "open-empty"] => println!("{}", engine::open_empty(scratch)),
         _ => {
             eprintln!(
-                "usage: bench floor | throughput | replay | replay-file | waiting-memory | open-empty | sustained | sleepers [N] | \
+                "usage: bench all [--only SYSTEM,…,WORKLOAD,…] | quick | report FILE | floor | throughput | replay | replay-file | \
+                 waiting-memory | open-empty | sustained | sleepers [N] | \
                  sleepers-store | timers | duplicates | signals | endless | guard | fan-out | shared-lookups | steps N | cost AT_ONCE RUNS | cost-replay STEPS"
             );
             return ExitCode::FAILURE;
         }
     }
     ExitCode::SUCCESS
+}
+
+/// What could not be done at all is a failure.
+fn done(result: Result<(), String>) -> ExitCode {
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(why) => {
+            eprintln!("{why}");
+            ExitCode::FAILURE
+        }
+    }
 }
 
 /// A figure that is missed is a failure.
