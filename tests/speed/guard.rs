@@ -15,8 +15,9 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 /// How far a count may be from the one on record, both ways: fewer are accepted too, or the next change could use them up unseen.
-/// Another compiler moves counts by a few hundredths.
-const TOLERANCE: f64 = 0.10;
+/// Equal builds differ by less than a thousandth, and so do processors; one hash of one block too many is 0.037 of a live step, and has to be
+/// seen. Another compiler may move counts further than this, and is accepted like any other change.
+const TOLERANCE: f64 = 0.03;
 
 /// The same on disk, where the store's threads work by the clock and share work differently each time.
 const TOLERANCE_ON_DISK: f64 = 0.25;
@@ -110,7 +111,9 @@ fn count_all(valgrind: &Path, program: &Path) -> Counts {
         (REPLAYED, replayed),
         (ON_DISK, of_a_step(on_disk)),
     ];
-    counts.map(|(name, count)| (of_this_machine(name), count)).into()
+    counts
+        .map(|(name, count)| (of_this_machine(name), count))
+        .into()
 }
 
 const LIVE: &str = "live-step";
@@ -167,7 +170,9 @@ fn complaint(name: &str, counted: f64, on_record: f64) -> Option<String> {
 #[test]
 fn a_step_takes_as_many_instructions_as_are_on_record() {
     let Some(valgrind) = valgrind() else {
-        println!("there is no valgrind here, so nothing is counted: install it, or name it with VALGRIND");
+        println!(
+            "there is no valgrind here, so nothing is counted: install it, or name it with VALGRIND"
+        );
         return;
     };
     let counted = count_all(&valgrind, &program());
@@ -190,10 +195,10 @@ fn a_step_takes_as_many_instructions_as_are_on_record() {
 
 #[test]
 fn a_count_beyond_the_tolerance_is_named_with_the_way_out() {
-    assert_eq!(complaint("x86_64 live-step", 109.0, 100.0), None);
+    assert_eq!(complaint("x86_64 live-step", 102.0, 100.0), None);
     assert_eq!(complaint("x86_64 live-step-on-disk", 120.0, 100.0), None);
-    let slower = complaint("x86_64 live-step", 111.0, 100.0).expect("it is slower");
-    assert!(slower.contains("+11.0 %") && slower.contains("WORKFLOW_ACCEPT_COUNTS=1"));
+    let slower = complaint("x86_64 live-step", 104.0, 100.0).expect("it is slower");
+    assert!(slower.contains("+4.0 %") && slower.contains("WORKFLOW_ACCEPT_COUNTS=1"));
     let faster = complaint("x86_64 live-step", 80.0, 100.0).expect("it is faster");
     assert!(faster.contains("it is faster"), "{faster}");
 }

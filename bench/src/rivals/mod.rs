@@ -7,6 +7,7 @@
 mod build;
 mod catalogue;
 mod conclude;
+mod options;
 mod process;
 mod progress;
 mod report;
@@ -19,14 +20,13 @@ use std::path::Path;
 use std::time::Instant;
 
 use catalogue::{OWN, Selection, Workload};
+use options::Options;
 use report::{About, Line};
 use rounds::Rounds;
+use sample::Pace;
 
 /// The folder of this crate.
 const BENCH: &str = env!("CARGO_MANIFEST_DIR");
-
-/// Steps of W9.
-const FILL: u64 = 1_000_000;
 
 /// Workloads that are short enough for two minutes in all.
 const QUICK: [Workload; 8] = [
@@ -40,20 +40,27 @@ const QUICK: [Workload; 8] = [
     Workload::W8,
 ];
 
-/// Measures everybody, or what the words select: `all [--only durare,W2]`.
+/// Measures everybody, or what the words select: `all [--only durare,W2]`. Adds to the results that there are.
 ///
 /// # Errors
 ///
-/// Words that are not understood, or results that cannot be written.
+/// Words that are not understood, or results that cannot be read or written.
 pub fn all(words: &[&str], scratch: &Path) -> Result<(), String> {
-    let selection = match words {
-        [] => Selection::all(),
-        ["--only", words] => Selection::only(words)?,
-        _ => return Err("usage: bench all [--only SYSTEM,…,WORKLOAD,…]".into()),
-    };
+    let mut options = Options::parse(words)?;
     let results = Path::new(BENCH).join("results");
-    let repeats = setting("BENCH_REPEATS", 5)?;
-    contest(selection, repeats, scratch, &results)
+    let earlier = match options.is_fresh {
+        true => Vec::new(),
+        false => report::earlier(&results)?,
+    };
+    if options.only_missing {
+        options.selection = report::missing(options.selection, &earlier);
+        if options.selection.workloads.is_empty() {
+            eprintln!("nothing is missing in {}", results.display());
+            return report::write(&earlier, &results);
+        }
+    }
+    let long_repeats = options.repeats;
+    contest(options, long_repeats, earlier, scratch, &results)
 }
 
 /// Measures this engine and the floor, within two minutes.
@@ -65,7 +72,14 @@ pub fn quick(scratch: &Path) -> Result<(), String> {
     let mut selection = Selection::only(OWN)?;
     selection.workloads = QUICK.to_vec();
     let results = Path::new(BENCH).join("results/quick");
-    contest(selection, setting("BENCH_REPEATS", 3)?, scratch, &results)
+    let options = Options {
+        selection,
+        repeats: 3,
+        pace: Pace::SHORT,
+        only_missing: false,
+        is_fresh: true,
+    };
+    contest(options, 1, Vec::new(), scratch, &results)
 }
 
 /// Writes the table and the charts of JSON lines anew.
@@ -81,29 +95,30 @@ pub fn report(file: &str) -> Result<(), String> {
 }
 
 fn contest(
-    selection: Selection,
-    repeats: usize,
+    options: Options,
+    long_repeats: usize,
+    earlier: Vec<Line>,
     scratch: &Path,
     results: &Path,
 ) -> Result<(), String> {
-    let (began, load_before) = (Instant::now(), load());
+    let repeats = options.repeats;
     let rounds = Rounds {
-        selection,
+        selection: options.selection,
         repeats,
-        long_repeats: setting("BENCH_LONG_REPEATS", repeats)?,
-        fill: setting("BENCH_FILL_STEPS", FILL)?,
+        long_repeats,
+        pace: options.pace,
         bench: Path::new(BENCH).to_owned(),
         scratch: scratch.to_owned(),
     };
-    let mut lines = Vec::new();
+    let mut lines = earlier;
     let mut written = Ok(());
+    let (mut began, mut load_before) = (Instant::now(), load());
     rounds.run(|figures| {
         let about = about(scratch, repeats, load_before, began);
-        let figures = figures.iter().cloned().map(Line::Figure);
-        lines = std::iter::once(Line::About { about })
-            .chain(figures)
-            .collect();
+        lines.push(Line::About { about });
+        lines.extend(figures.into_iter().map(Line::Figure));
         written = report::write(&lines, results);
+        (began, load_before) = (Instant::now(), load());
     });
     written?;
     println!("{}", report::markdown(&lines));
@@ -122,16 +137,6 @@ fn about(scratch: &Path, repeats: usize, load_before: f64, began: Instant) -> Ab
         load_before,
         load_after: load(),
         seconds: began.elapsed().as_secs(),
-    }
-}
-
-/// A number from the environment.
-fn setting<N: std::str::FromStr>(name: &str, default: N) -> Result<N, String> {
-    match std::env::var(name) {
-        Ok(text) => text
-            .parse()
-            .map_err(|_| format!("{name}={text:?} is no number")),
-        Err(_) => Ok(default),
     }
 }
 

@@ -90,6 +90,12 @@ impl Task {
         self
     }
 
+    /// Waits so much longer than the limit that the program is told.
+    pub fn patient(mut self, more: Duration) -> Self {
+        self.limit += more;
+        self
+    }
+
     /// Runs the program under another, which is given it and its arguments.
     pub fn under(mut self, words: Vec<String>) -> Self {
         self.under = words;

@@ -38,6 +38,11 @@ impl Progress {
         };
     }
 
+    /// Leaves something out.
+    pub fn skip(&mut self) {
+        self.done = (self.done + 1).min(self.total);
+    }
+
     /// Leaves the line.
     pub fn end(&self) {
         if self.is_terminal {

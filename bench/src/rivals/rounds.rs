@@ -5,25 +5,22 @@
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use super::build::{self, Program};
 use super::catalogue::{Contestant, Needs, Selection, Workload};
 use super::conclude::{self, Beside};
 use super::progress::Progress;
 use super::report::Figure;
-use super::sample::{self, AT_ONCE, SETTINGS, Sample, Setting};
+use super::sample::{self, AT_ONCE, Pace, SETTINGS, Sample, Setting};
 use super::servers;
 use crate::floor;
 
-/// How long the floor is measured each time.
+/// How long the floor is measured before a rate, and again after it.
 const FLOOR: Duration = Duration::from_millis(500);
 
-/// Seconds that a turn of W2 may take: a slow system does fewer steps, not longer ones.
-const TURN: u64 = 15;
-
-/// Seconds of W2 for each setting that is tried.
-const TRY: u64 = 4;
+/// The same beside what is no rate, where it only tells how the disk was.
+const FLOOR_ASIDE: Duration = Duration::from_millis(200);
 
 /// A comparison that is to be made.
 pub struct Rounds {
@@ -31,8 +28,7 @@ pub struct Rounds {
     pub repeats: usize,
     /// Repeats of what takes long: W3, W4, W6.
     pub long_repeats: usize,
-    /// Steps of W9.
-    pub fill: u64,
+    pub pace: Pace,
     /// The folder of this crate.
     pub bench: PathBuf,
     pub scratch: PathBuf,
@@ -47,8 +43,8 @@ struct Known {
 }
 
 impl Rounds {
-    /// Measures it all, and hands over what there is after each workload: a run is long, and may be interrupted.
-    pub fn run(&self, mut so_far: impl FnMut(&[Figure])) {
+    /// Measures it all, and hands over the figures of each workload as it is done: a run is long, and may be interrupted.
+    pub fn run(&self, mut hand_over: impl FnMut(Vec<Figure>)) {
         if self
             .selection
             .contestants
@@ -65,8 +61,8 @@ impl Rounds {
                 one.best = self.best_of(one);
             }
         }
-        let mut figures = Vec::new();
         for workload in self.workloads() {
+            let mut figures = Vec::new();
             let samples = self.measure(workload, &known, &mut progress);
             for (one, samples) in known.iter().zip(&samples) {
                 if self.selection.has(workload) {
@@ -76,9 +72,20 @@ impl Rounds {
                     figures.extend(conclude::figures(Workload::W7, one.contestant, samples));
                 }
             }
-            so_far(&figures);
+            for figure in &mut figures {
+                self.note_missing_samples(workload, figure);
+            }
+            hand_over(figures);
         }
         progress.end();
+    }
+
+    /// A median of fewer samples than asked for says so.
+    fn note_missing_samples(&self, workload: Workload, figure: &mut Figure) {
+        let samples = figure.samples.len();
+        if samples > 0 && samples < self.repeats(workload) {
+            figure.notes.push(format!("median of {samples}"));
+        }
     }
 
     /// What is run: W7 is what W2 costs.
@@ -96,7 +103,7 @@ impl Rounds {
     fn repeats(&self, workload: Workload) -> usize {
         match workload {
             Workload::Syncs | Workload::W9 => 1,
-            Workload::W3 | Workload::W4Few | Workload::W4Many | Workload::W6 => self.long_repeats,
+            _ if is_long(workload) => self.long_repeats,
             _ => self.repeats,
         }
     }
@@ -144,7 +151,7 @@ impl Rounds {
             target: &self.bench.join("target"),
             at_once,
             seconds,
-            fill: self.fill,
+            pace: self.pace,
         };
         sample::take(workload, &setting)
     }
@@ -152,7 +159,7 @@ impl Rounds {
     /// Tries each setting once.
     fn best_of(&self, one: &Known) -> usize {
         let rates = SETTINGS.map(|at_once| {
-            let rate = match self.take(Workload::W2Best, one, at_once, TRY) {
+            let rate = match self.take(Workload::W2Best, one, at_once, self.pace.trial) {
                 Sample::Said(said) => said.figures.get("steps_per_s").copied(),
                 Sample::Skipped(_) => None,
             };
@@ -171,10 +178,15 @@ impl Rounds {
         progress: &mut Progress,
     ) -> Vec<Vec<Beside>> {
         let mut samples: Vec<Vec<Beside>> = known.iter().map(|_| Vec::new()).collect();
+        let mut taken = vec![Duration::ZERO; known.len()];
         for round in 0..self.repeats(workload) {
             for turn in 0..known.len() {
                 let n = (turn + round) % known.len();
                 let one = &known[n];
+                if is_long(workload) && taken[n].as_secs() >= self.pace.budget {
+                    progress.skip();
+                    continue;
+                }
                 let title = one.contestant.title();
                 progress.begin(&format!(
                     "{} of {title}, round {}",
@@ -186,13 +198,31 @@ impl Rounds {
                     Workload::W2Best | Workload::W9 => one.best,
                     _ => 1,
                 };
-                let floor = || floor::records_per_second_for(&self.scratch, floor_at_once, FLOOR);
+                let time = match is_rate(workload) {
+                    true => FLOOR,
+                    false => FLOOR_ASIDE,
+                };
+                let floor = || floor::records_per_second_for(&self.scratch, floor_at_once, time);
                 let before = floor();
-                let sample = self.take(workload, one, one.best, TURN);
+                let began = Instant::now();
+                let sample = self.take(workload, one, one.best, self.pace.turn);
+                taken[n] += began.elapsed();
                 let floor = f64::midpoint(before, floor());
                 samples[n].push(Beside { sample, floor });
             }
         }
         samples
     }
+}
+
+/// Says whether a workload is measured in the floor's own unit.
+fn is_rate(workload: Workload) -> bool {
+    use Workload::{W1, W2, W2Best, W3};
+    matches!(workload, W1 | W2 | W2Best | W3)
+}
+
+/// Says whether one sample of a workload may take longer than all of another's.
+fn is_long(workload: Workload) -> bool {
+    use Workload::{W3, W4Few, W4Many, W6};
+    matches!(workload, W3 | W4Few | W4Many | W6)
 }

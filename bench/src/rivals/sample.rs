@@ -17,6 +17,12 @@ pub const SETTINGS: [usize; 4] = [16, 64, 256, 1_024];
 /// Runs at once where nothing else is said.
 pub const AT_ONCE: usize = 64;
 
+/// How long a rate is measured at least.
+const LAST: Duration = Duration::from_secs(1);
+
+/// What a contestant has for a removal, beyond its limit.
+const REMOVAL: Duration = Duration::from_secs(130);
+
 const MIB: f64 = 1024.0 * 1024.0;
 
 /// Everything a sample needs.
@@ -31,8 +37,45 @@ pub struct Setting<'a> {
     pub at_once: usize,
     /// Seconds that W2 may take.
     pub seconds: u64,
-    /// Steps of W9.
+    pub pace: Pace,
+}
+
+/// How long is taken for what takes long.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Pace {
+    /// Seconds that a turn of W2 may take: a slow system does fewer steps, not longer ones.
+    pub turn: u64,
+    /// Seconds of W2 for each setting that is tried.
+    pub trial: u64,
+    /// Seconds for the 10,000 steps of W3 and W4.
+    pub long: u64,
+    /// Seconds of one system in one of the long workloads, after which it is not asked again.
+    pub budget: u64,
+    /// Steps of W9, and seconds for them.
     pub fill: u64,
+    pub fill_seconds: u64,
+}
+
+impl Pace {
+    /// Everything in full.
+    pub const FULL: Self = Self {
+        turn: 15,
+        trial: 4,
+        long: 90,
+        budget: u64::MAX,
+        fill: 1_000_000,
+        fill_seconds: 600,
+    };
+
+    /// What can be had in half an hour.
+    pub const SHORT: Self = Self {
+        turn: 3,
+        trial: 2,
+        long: 30,
+        budget: 20,
+        fill: 1_000_000,
+        fill_seconds: 20,
+    };
 }
 
 /// What came of it.
@@ -72,6 +115,13 @@ fn new_name() -> String {
     format!("contest_{}", now.unwrap_or_default().as_nanos())
 }
 
+impl Task {
+    /// Goes on until the measurement has lasted long enough.
+    fn lasting(self) -> Self {
+        self.set("at_least_ms", LAST.as_millis())
+    }
+}
+
 /// A contestant at its place.
 struct At<'a> {
     setting: &'a Setting<'a>,
@@ -86,7 +136,7 @@ impl At<'_> {
     fn measure(&self, workload: Workload) -> Said {
         match workload {
             Workload::Syncs => self.syncs(),
-            Workload::W1 => self.chains(60, 100).set("at_least_ms", 1_000).run(),
+            Workload::W1 => self.chains(60, 100).lasting().run(),
             // W7 is what these cost.
             Workload::W2 | Workload::W7 => with_cpu(self.many(AT_ONCE).run()),
             Workload::W2Best => {
@@ -95,7 +145,10 @@ impl At<'_> {
                 said.figures.insert("at_once".into(), at_once as f64);
                 with_cpu(said)
             }
-            Workload::W3 => self.task("long", 60).set("steps", 10_000).run(),
+            Workload::W3 => self
+                .task("long", self.setting.pace.long)
+                .set("steps", 10_000)
+                .run(),
             Workload::W4Few => self.killed(1_000),
             Workload::W4Many => self.killed(10_000),
             Workload::W5 => self.first_step(),
@@ -103,7 +156,10 @@ impl At<'_> {
                 let task = self.task("asleep", 60).set("at_once", AT_ONCE);
                 task.set("runs", 10_000).run()
             }
-            Workload::W8 => self.task("duplicates", 5).set("runs", 100_000).run(),
+            Workload::W8 => {
+                let task = self.task("duplicates", 30);
+                task.set("at_least_ms", LAST.as_millis() * 2).run()
+            }
             Workload::W9 => self.fill(),
         }
     }
@@ -136,12 +192,13 @@ impl At<'_> {
         let task = self
             .task("many", self.setting.seconds)
             .set("at_once", at_once);
-        task.set("runs", 1_000).set("steps", 10)
+        task.set("runs", 1_000).set("steps", 10).lasting()
     }
 
     /// W4: a process that is killed within a step, and the one after it.
     fn killed(&self, steps: u64) -> Said {
-        let held = self.task("hold", 90).set("steps", steps);
+        let held = self.task("hold", self.setting.pace.long);
+        let held = held.set("steps", steps);
         let (said, reached) = held.run_until("bodies_before");
         if reached.is_none() {
             let why = said.failed.unwrap_or_else(|| "it ended".into());
@@ -185,12 +242,14 @@ impl At<'_> {
 
     /// W9: many runs of ten steps, then their removal.
     fn fill(&self) -> Said {
+        let pace = self.setting.pace;
         let task = self
-            .task("fill", 600)
+            .task("fill", pace.fill_seconds)
+            .patient(REMOVAL)
             .set("removal", true)
             .set("tuned", true);
         let task = task.set("at_once", self.setting.at_once).set("steps", 10);
-        task.set("runs", self.setting.fill.div_ceil(10)).run()
+        task.set("runs", pace.fill.div_ceil(10)).run()
     }
 
     fn syncs(&self) -> Said {

@@ -26,6 +26,17 @@ pub struct About {
     pub seconds: u64,
 }
 
+impl About {
+    /// Says whether two runs were made on the same machine in the same way.
+    pub(super) fn is_of_the_same_machine(&self, other: &Self) -> bool {
+        self.processors == other.processors
+            && self.kernel == other.kernel
+            && self.filesystem == other.filesystem
+            && self.rustc == other.rustc
+            && self.repeats == other.repeats
+    }
+}
+
 /// What came of measuring something.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]

@@ -1,15 +1,22 @@
 //! What is written down: JSON lines first, and a table and charts made from nothing but them.
 
+mod asked;
 mod chart;
+mod history;
 mod line;
 mod rows;
 mod table;
 
 use std::path::Path;
 
+pub use history::{earlier, missing};
 pub use line::{About, Figure, Line, Outcome};
 
-/// Writes `figures.jsonl`, `table.md` and a chart per workload into a directory, and removes charts of an earlier run.
+/// The file that everything else is made of.
+const FIGURES: &str = "figures.jsonl";
+
+/// Writes `figures.jsonl` and, of the newest figures in it, `table.md`, `asked.jsonl` and a chart per workload into a directory.
+/// Removes charts of workloads that have no figure.
 ///
 /// # Errors
 ///
@@ -20,8 +27,13 @@ pub fn write(lines: &[Line], results: &Path) -> Result<(), String> {
         std::fs::write(&path, text).map_err(|error| format!("{}: {error}", path.display()))
     };
     std::fs::create_dir_all(results).map_err(|error| format!("{}: {error}", results.display()))?;
-    write("figures.jsonl", &line::encode(lines))?;
+    // Whole or not at all: it may be hours of work.
+    write("figures.new", &line::encode(lines))?;
+    let moved = std::fs::rename(results.join("figures.new"), results.join(FIGURES));
+    moved.map_err(|error| format!("{FIGURES}: {error}"))?;
+    let lines = &history::latest(lines);
     write("table.md", &table::markdown(lines))?;
+    write("asked.jsonl", &asked::json(lines))?;
     for row in rows::ROWS.iter().filter(|row| row.has_chart) {
         let name = format!("{}.svg", row.workload);
         match chart::svg(row, lines) {
@@ -34,9 +46,9 @@ pub fn write(lines: &[Line], results: &Path) -> Result<(), String> {
     Ok(())
 }
 
-/// Makes the table of lines.
+/// Makes the table of the newest figures in lines.
 pub fn markdown(lines: &[Line]) -> String {
-    table::markdown(lines)
+    table::markdown(&history::latest(lines))
 }
 
 /// Reads lines back.

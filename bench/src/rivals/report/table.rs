@@ -2,16 +2,21 @@
 
 use std::fmt::Write as _;
 
+use super::super::catalogue::CONTESTANTS;
+use super::asked;
 use super::line::{About, Figure, Line, Outcome, figures, is_synced};
 use super::rows::{ROWS, Row};
 
 /// Writes a table of all lines, with what has to be known about it.
 pub(super) fn markdown(lines: &[Line]) -> String {
     let mut text = String::new();
-    for line in lines {
-        if let Line::About { about } = line {
-            let _ = writeln!(text, "{}\n", introduction(about));
-        }
+    let abouts = lines.iter().filter_map(|line| match line {
+        Line::About { about } => Some(about),
+        Line::Figure(_) => None,
+    });
+    let abouts: Vec<&About> = abouts.collect();
+    for machine in abouts.chunk_by(|a, b| a.is_of_the_same_machine(b)) {
+        let _ = writeln!(text, "{}\n", introduction(machine));
     }
     let titles = titles(lines);
     let heads = titles.iter().map(|title| match is_synced(title, lines) {
@@ -38,6 +43,7 @@ pub(super) fn markdown(lines: &[Line]) -> String {
         let floor = floor(&of_row);
         let _ = writeln!(text, "| {} | {floor} | {} |", row.label, cells.join(" | "));
     }
+    text.push_str(&asked::markdown(lines));
     text.push_str("\nIn brackets: the part of the raw floor beside it, which is synced: for a system that is not, it says little.\n");
     for (n, remark) in remarks.0.iter().enumerate() {
         let _ = write!(text, "\n{}. {remark}", n + 1);
@@ -48,22 +54,32 @@ pub(super) fn markdown(lines: &[Line]) -> String {
     text
 }
 
-fn introduction(about: &About) -> String {
+/// Says where and when runs were made that follow each other on one machine.
+fn introduction(abouts: &[&About]) -> String {
+    let (first, last) = (abouts[0], abouts[abouts.len() - 1]);
+    let date = match first.date == last.date {
+        true => first.date.clone(),
+        false => format!("{} to {}", first.date, last.date),
+    };
+    let loads = abouts
+        .iter()
+        .flat_map(|one| [one.load_before, one.load_after]);
+    let (least, most) = loads.fold((f64::INFINITY, 0.0_f64), |(least, most), load| {
+        (least.min(load), most.max(load))
+    });
+    let seconds: u64 = abouts.iter().map(|one| one.seconds).sum();
     format!(
-        "{}, {} processors, {}, {}, {}; medians of {}; load {:.1} before and {:.1} after, {} min.",
-        about.date,
-        about.processors,
-        about.kernel,
-        about.filesystem,
-        about.rustc,
-        about.repeats,
-        about.load_before,
-        about.load_after,
-        about.seconds.div_ceil(60),
+        "{date}, {} processors, {}, {}, {}; medians of {}; load {least:.1} to {most:.1}, {} min.",
+        first.processors,
+        first.kernel,
+        first.filesystem,
+        first.rustc,
+        first.repeats,
+        seconds.div_ceil(60),
     )
 }
 
-/// The systems in the order of their first figures.
+/// The systems in the order of the catalogue.
 pub(super) fn titles(lines: &[Line]) -> Vec<String> {
     let mut titles = Vec::new();
     for figure in figures(lines) {
@@ -72,6 +88,8 @@ pub(super) fn titles(lines: &[Line]) -> Vec<String> {
             titles.push(title);
         }
     }
+    let place = |title: &String| CONTESTANTS.iter().position(|one| one.title() == *title);
+    titles.sort_by_key(|title| place(title).unwrap_or(usize::MAX));
     titles
 }
 
@@ -185,7 +203,8 @@ mod tests {
             rows[4], w5,
             "milliseconds have no floor in records a second"
         );
-        assert_eq!(rows.len(), 5);
+        let asked = rows.iter().position(|row| row.starts_with("| asked"));
+        assert_eq!(asked, Some(5), "what was asked for is a table of its own");
     }
 
     #[test]
