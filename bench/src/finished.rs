@@ -1,8 +1,7 @@
-//! A store with many finished runs: what the engine keeps of them in memory, how long opening takes, what they take on disk before
-//! and after retention.
+//! A store with many finished runs: what the engine keeps of them in memory, how long opening takes, what they take on disk.
 //!
-//! One child makes the runs, says what it has grown by, leaves a thousand unfinished ones and is killed; another opens that store, and
-//! a third has everything removed that has ended.
+//! One child makes the runs, says what it has grown by, starts a thousand that do not end and goes without an orderly stop; another opens that
+//! store. What is left after retention is W9's.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -10,7 +9,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use workflow_runtime::store::Durability;
-use workflow_runtime::{Engine, EngineBuilder, Retention, step, workflow};
+use workflow_runtime::{Engine, EngineBuilder, step, workflow};
 
 use crate::engine::{resident_bytes, runtime, trivial};
 use crate::leaving::child;
@@ -111,22 +110,6 @@ pub fn open(path: &Path) {
     });
 }
 
-/// Removes every run that has ended; prints the seconds that took, and what is left on disk.
-pub fn remove(path: &Path) {
-    runtime().block_on(async {
-        let (builder, _) = builder();
-        let builder = builder.retention(Retention::of(Duration::ZERO));
-        let engine = builder.open(path).await.expect("it opens");
-        let began = Instant::now();
-        engine.sweep().await.expect("it sweeps");
-        let took = began.elapsed().as_secs_f64();
-        tokio::time::sleep(SETTLE).await;
-        println!("{took} {}", disk_bytes(path));
-        let stopped = engine.shutdown().grace(Duration::ZERO).await;
-        stopped.expect("it stops");
-    });
-}
-
 /// What a directory takes on disk: allocated blocks, not lengths of files.
 fn disk_bytes(dir: &Path) -> u64 {
     use std::os::unix::fs::MetadataExt as _;
@@ -147,18 +130,14 @@ pub fn finished(scratch: &Path, runs: u64) -> bool {
     let path = path.to_str().expect("a path of text");
     let filled = child(&["fill-finished", &runs.to_string(), path]);
     let opened = child(&["open-finished", path]);
-    let removed = child(&["remove-finished", path]);
     let figure = |metric, value| Figure::engine("finished-runs", metric, value);
-    let per_run = |bytes: f64| bytes / runs as f64;
     let figures = [
         figure("runs", runs as f64),
         figure("grown_mb", filled[0] / MB).at_most(150.0),
         figure("resident_mb_with_unfinished_runs", filled[2] / MB),
         figure("open_s", opened[0]).at_most(1.0),
         figure("all_unfinished_resumed_s", opened[1]),
-        figure("disk_bytes_per_run_of_one_step", per_run(filled[1])),
-        figure("removal_s", removed[0]),
-        figure("disk_bytes_per_run_after_removal", per_run(removed[1])),
+        figure("disk_bytes_per_run_of_one_step", filled[1] / runs as f64),
     ];
     figures
         .iter()

@@ -129,7 +129,6 @@ fn main() -> ExitCode {
             finished::fill(Path::new(path), runs.parse().expect("a number"));
         }
         ["child", "open-finished", path] => finished::open(Path::new(path)),
-        ["child", "remove-finished", path] => finished::remove(Path::new(path)),
         ["child", "fan-out-memory"] => inside::fan_out_memory(scratch, 10_000),
         ["child", "open-empty"] => println!("{}", engine::open_empty(scratch)),
         _ => {
