@@ -179,7 +179,7 @@ pub fn sleepers(scratch: &Path, runs: u64) -> bool {
 }
 
 /// Runs this program as another process; the numbers that it prints.
-fn child(words: &[&str]) -> Vec<f64> {
+pub fn child(words: &[&str]) -> Vec<f64> {
     let output = std::process::Command::new(std::env::current_exe().expect("our own path"))
         .arg("child")
         .args(words)
