@@ -70,6 +70,7 @@
 //!
 //! - `http`: `idempotency::http`, a tower layer for the `Idempotency-Key` header.
 //! - `redis`: `idempotency::RedisKeys`, keys that live in Redis.
+//! - `encryption`: `encryption::Encryption`, a payload codec that encrypts at rest.
 
 mod call;
 mod context;
@@ -95,6 +96,8 @@ pub mod clock;
 mod codec;
 mod digest;
 mod duration;
+#[cfg(feature = "encryption")]
+pub mod encryption;
 mod error;
 mod hashing;
 mod id_map;
@@ -130,7 +133,7 @@ pub use error::{Error, Interrupted, Result, ResultExt};
 pub use ids::{MessageId, ParseIdError, RunId, StepId};
 pub use key::{Key, KeyPart, KeyParts};
 pub use logs::HideReplayed;
-pub use payload::{PayloadCodec, PayloadError};
+pub use payload::{CodecError, PayloadCodec, PayloadContext, PayloadError, PayloadKind};
 pub use workflow_macros::{step, workflow};
 
 /// Overrules the determinism check of a workflow for one expression.

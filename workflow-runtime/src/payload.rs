@@ -4,6 +4,8 @@
 //! Self-describing bytes can be read back after a field was added, and shown without their
 //! Rust type. Never used for the engine's own records (see `codec`).
 
+mod place;
+
 use std::borrow::Cow;
 use std::cell::Cell;
 use std::fmt;
@@ -14,6 +16,9 @@ use std::sync::Arc;
 use bytes::Bytes;
 use serde::Serialize;
 use serde::de::{DeserializeOwned, DeserializeSeed};
+
+pub(crate) use place::Place;
+pub use place::{PayloadContext, PayloadKind};
 
 /// The largest encoded payload unless the engine says otherwise. A journal is no file store:
 /// what is larger belongs into one, with its name in the journal.
@@ -28,8 +33,9 @@ const MAX_DEPTH: usize = 256;
 /// Transforms payload bytes on their way into the journal and back, for encryption or
 /// compression.
 ///
-/// It covers inputs, outputs, errors and the payloads shown in reports. Digests are taken
-/// before it, so it need not be deterministic.
+/// It covers inputs, outputs, errors, signals, published values, messages, what guarded keys keep, and the payloads
+/// shown in reports. Digests are taken before it, so it need not be deterministic. `Encryption` (feature
+/// `encryption`) is one.
 pub trait PayloadCodec: Send + Sync + 'static {
     /// Transforms a payload before it is journaled.
     ///
@@ -44,6 +50,51 @@ pub trait PayloadCodec: Send + Sync + 'static {
     ///
     /// Says why it cannot (a missing key, say); the run is parked and nothing is lost.
     fn decode(&self, coded: &[u8]) -> Result<Vec<u8>, String>;
+
+    /// Transforms a payload that stands at a place. Only a codec that [binds](Self::binds) payloads to their places
+    /// writes its own.
+    ///
+    /// # Errors
+    ///
+    /// As [`PayloadCodec::encode`].
+    fn encode_at(
+        &self,
+        plain: Vec<u8>,
+        _context: &PayloadContext<'_>,
+    ) -> Result<Vec<u8>, CodecError> {
+        self.encode(plain).map_err(CodecError::Quoting)
+    }
+
+    /// Undoes [`PayloadCodec::encode_at`], at the same place.
+    ///
+    /// # Errors
+    ///
+    /// As [`PayloadCodec::decode`]; or that the payload does not belong there.
+    fn decode_at(
+        &self,
+        coded: &[u8],
+        _context: &PayloadContext<'_>,
+    ) -> Result<Vec<u8>, CodecError> {
+        self.decode(coded).map_err(CodecError::Quoting)
+    }
+
+    /// Says whether a payload can be decoded only at the place that it was encoded for. What the engine copies to
+    /// another place is then decoded and encoded anew.
+    fn binds(&self) -> bool {
+        false
+    }
+}
+
+/// Says why a codec cannot transform a payload.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum CodecError {
+    /// The text may quote the payload: it is kept as a payload itself, and never logged.
+    #[error("{0}")]
+    Quoting(String),
+    /// The text quotes nothing (it names a key, say): it may be logged and stand in reports.
+    #[error("{0}")]
+    Plain(String),
 }
 
 /// Says why a value could not cross the journal. Its text may quote the value, as serde's messages
@@ -73,27 +124,98 @@ pub enum PayloadError {
     /// The codec hook failed.
     #[error("the payload codec failed: {0}")]
     Codec(String),
+    /// It is locked: a key is missing, or it is not what was written there. The text quotes no value.
+    #[error("{0}")]
+    Locked(String),
 }
+
+impl From<CodecError> for PayloadError {
+    fn from(error: CodecError) -> Self {
+        match error {
+            CodecError::Quoting(text) => Self::Codec(text),
+            CodecError::Plain(text) => Self::Locked(text),
+        }
+    }
+}
+
+/// The first byte of an encrypted payload: the one that begins nothing in MessagePack.
+pub(crate) const ENCRYPTED: u8 = 0xc1;
 
 /// How an engine turns values into payload bytes.
 #[derive(Clone)]
 pub(crate) struct Payloads {
     limit: usize,
-    codec: Option<Arc<dyn PayloadCodec>>,
+    hook: Option<Arc<Hook>>,
+    place: Place,
+}
+
+/// The codec, and the namespace that it works for.
+struct Hook {
+    codec: Arc<dyn PayloadCodec>,
+    namespace: Arc<str>,
+}
+
+impl Hook {
+    fn encode(&self, plain: Vec<u8>, place: Place) -> Result<Vec<u8>, PayloadError> {
+        let context = PayloadContext::new(&self.namespace, place);
+        Ok(self.codec.encode_at(plain, &context)?)
+    }
+
+    fn decode(&self, coded: &[u8], place: Place) -> Result<Vec<u8>, PayloadError> {
+        let context = PayloadContext::new(&self.namespace, place);
+        Ok(self.codec.decode_at(coded, &context)?)
+    }
 }
 
 impl Default for Payloads {
     fn default() -> Self {
         Self {
             limit: DEFAULT_LIMIT,
-            codec: None,
+            hook: None,
+            place: Place::NOWHERE,
         }
     }
 }
 
 impl Payloads {
-    pub(crate) fn new(limit: usize, codec: Option<Arc<dyn PayloadCodec>>) -> Self {
-        Self { limit, codec }
+    pub(crate) fn new(
+        limit: usize,
+        codec: Option<Arc<dyn PayloadCodec>>,
+        namespace: &Arc<str>,
+    ) -> Self {
+        let hook = codec.map(|codec| {
+            let namespace = namespace.clone();
+            Arc::new(Hook { codec, namespace })
+        });
+        Self {
+            limit,
+            hook,
+            place: Place::NOWHERE,
+        }
+    }
+
+    /// The same for payloads that stand at a place.
+    pub(crate) fn at(&self, place: Place) -> Self {
+        Self {
+            place,
+            ..self.clone()
+        }
+    }
+
+    /// Says whether payloads open at their own place only.
+    pub(crate) fn binds(&self) -> bool {
+        self.hook.as_ref().is_some_and(|hook| hook.codec.binds())
+    }
+
+    /// Brings a payload of another place to this one, if payloads are bound to their places at all.
+    pub(crate) fn moved_from(&self, from: Place, payload: &Bytes) -> Result<Bytes, PayloadError> {
+        match &self.hook {
+            Some(hook) if hook.codec.binds() && from != self.place => {
+                let plain = hook.decode(payload, from)?;
+                Ok(hook.encode(plain, self.place)?.into())
+            }
+            _ => Ok(payload.clone()),
+        }
     }
 
     /// Encodes a value; fails as soon as the limit is passed, so that an oversized value
@@ -108,7 +230,7 @@ impl Payloads {
         limit: usize,
     ) -> Result<Bytes, PayloadError> {
         let plain = serialized(value, limit)?;
-        if self.codec.is_some() || plain.len() > KEPT_ROOM {
+        if self.hook.is_some() || plain.len() > KEPT_ROOM {
             return self.code(plain, limit);
         }
         let payload = Bytes::copy_from_slice(&plain);
@@ -149,6 +271,14 @@ impl Payloads {
     }
 
     /// Encodes a value that was serialized before an engine was at hand.
+    pub(crate) fn encode_bytes(&self, plain: &Bytes) -> Result<Bytes, PayloadError> {
+        match self.hook {
+            None if plain.len() <= self.limit => Ok(plain.clone()),
+            _ => self.encode_plain(plain),
+        }
+    }
+
+    /// As [`Payloads::encode_bytes`], of bytes that are not shared.
     pub(crate) fn encode_plain(&self, plain: &[u8]) -> Result<Bytes, PayloadError> {
         if plain.len() > self.limit {
             return Err(PayloadError::TooLarge { limit: self.limit });
@@ -162,10 +292,10 @@ impl Payloads {
     }
 
     fn code(&self, plain: Vec<u8>, limit: usize) -> Result<Bytes, PayloadError> {
-        let Some(codec) = &self.codec else {
+        let Some(hook) = &self.hook else {
             return Ok(plain.into());
         };
-        let coded = codec.encode(plain).map_err(PayloadError::Codec)?;
+        let coded = hook.encode(plain, self.place)?;
         if coded.len() > limit {
             return Err(PayloadError::TooLarge { limit });
         }
@@ -199,63 +329,69 @@ impl Payloads {
         let mut decoder = rmp_serde::Deserializer::from_read_ref(&*plain);
         decoder.set_max_depth(MAX_DEPTH);
         seed.deserialize(&mut decoder)
-            .map_err(|error| PayloadError::Deserialize {
-                type_name: std::any::type_name::<T>(),
-                message: error.to_string(),
-            })
+            .map_err(|error| self.unreadable(payload, std::any::type_name::<T>(), &error))
     }
 
     /// Decodes a payload without its type, to show it.
     pub(crate) fn value(&self, payload: &[u8]) -> Result<rmpv::Value, PayloadError> {
         let plain = self.plain(payload)?;
-        rmpv::decode::read_value_with_max_depth(&mut &*plain, MAX_DEPTH).map_err(|error| {
-            PayloadError::Deserialize {
-                type_name: "any value",
+        rmpv::decode::read_value_with_max_depth(&mut &*plain, MAX_DEPTH)
+            .map_err(|error| self.unreadable(payload, "any value", &error))
+    }
+
+    fn unreadable(
+        &self,
+        payload: &[u8],
+        type_name: &'static str,
+        error: &dyn fmt::Display,
+    ) -> PayloadError {
+        match (payload.first(), &self.hook) {
+            (Some(&ENCRYPTED), None) => PayloadError::Locked(
+                "it is encrypted, and this engine has no key: open it with `.payload_codec(Encryption::new(..))` and \
+                 the key that it was written with"
+                    .to_owned(),
+            ),
+            _ => PayloadError::Deserialize {
+                type_name,
                 message: error.to_string(),
-            }
-        })
+            },
+        }
     }
 
     /// The same limit without the codec hook, for what is coded elsewhere.
     pub(crate) fn without_codec(&self) -> Self {
-        Self::new(self.limit, None)
+        Self {
+            hook: None,
+            ..self.clone()
+        }
     }
 
     /// The same with a limit that is no larger than this, less a few bytes for what stands around a payload.
     pub(crate) fn at_most(&self, limit: usize) -> Self {
         Self {
             limit: self.limit.min(limit.saturating_sub(16)),
-            codec: self.codec.clone(),
+            ..self.clone()
         }
     }
 
     /// Has the codec hook transform bytes that are no payload of this; `None` if there is no hook.
     pub(crate) fn recode(&self, plain: &[u8]) -> Result<Option<Bytes>, PayloadError> {
-        match &self.codec {
-            None => Ok(None),
-            Some(codec) => {
-                let coded = codec.encode(plain.to_vec()).map_err(PayloadError::Codec)?;
-                Ok(Some(coded.into()))
-            }
-        }
+        let hook = self.hook.as_ref();
+        let coded = hook.map(|hook| hook.encode(plain.to_vec(), self.place));
+        Ok(coded.transpose()?.map(Bytes::from))
     }
 
     /// Undoes [`Payloads::recode`].
     pub(crate) fn uncode(&self, coded: &[u8]) -> Result<Option<Vec<u8>>, PayloadError> {
-        match &self.codec {
-            None => Ok(None),
-            Some(codec) => codec.decode(coded).map(Some).map_err(PayloadError::Codec),
-        }
+        let hook = self.hook.as_ref();
+        hook.map(|hook| hook.decode(coded, self.place)).transpose()
     }
 
     /// Undoes what the codec hook did.
     fn plain<'a>(&self, payload: &'a [u8]) -> Result<Cow<'a, [u8]>, PayloadError> {
-        match &self.codec {
+        match &self.hook {
             None => Ok(Cow::Borrowed(payload)),
-            Some(codec) => codec
-                .decode(payload)
-                .map(Cow::Owned)
-                .map_err(PayloadError::Codec),
+            Some(hook) => hook.decode(payload, self.place).map(Cow::Owned),
         }
     }
 }
@@ -264,7 +400,7 @@ impl PayloadError {
     /// Says the same without anything that may quote the value.
     pub(crate) fn without_values(&self) -> String {
         match self {
-            Self::TooLarge { .. } => self.to_string(),
+            Self::TooLarge { .. } | Self::Locked(_) => self.to_string(),
             Self::Serialize(_) => "it cannot be serialized".to_owned(),
             Self::Deserialize { type_name, .. } => {
                 format!("it cannot be read back as `{type_name}`")
@@ -272,13 +408,18 @@ impl PayloadError {
             Self::Codec(_) => "the payload codec failed".to_owned(),
         }
     }
+
+    /// Says whether it is the codec's doing. Then nothing is known of the value, and a person can help.
+    pub(crate) fn is_codecs(&self) -> bool {
+        matches!(self, Self::Codec(_) | Self::Locked(_))
+    }
 }
 
 impl fmt::Debug for Payloads {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Payloads")
             .field("limit", &self.limit)
-            .field("codec", &self.codec.is_some())
+            .field("codec", &self.hook.is_some())
             .finish()
     }
 }
@@ -395,7 +536,7 @@ mod tests {
 
     #[test]
     fn a_payload_past_the_limit_is_refused_by_name() {
-        let payloads = Payloads::new(100, None);
+        let payloads = Payloads::new(100, None, &"".into());
         assert!(payloads.encode(&vec![0u8; 90]).is_ok());
         assert_eq!(
             payloads.encode(&"x".repeat(101)),

@@ -11,6 +11,8 @@ use bytes::Bytes;
 use super::core::{Phase, RunCore};
 use super::driver::{AfterCrash, Driver, Inherited};
 use super::obstacle::Obstacle;
+use super::prepared::input_place;
+use super::registry::Ways;
 use super::writer::Writer;
 use super::{RunEntry, Shared};
 use crate::call::CodeChanges;
@@ -19,6 +21,7 @@ use crate::context::WorkflowMetadata;
 use crate::id_map::IdMap;
 use crate::ids::{DERIVATION_VERSION, RunId, StepId};
 use crate::journal::{AuditKey, Chain, Checkpoint, Reader, RunStarted, RunSucceeds};
+use crate::payload::Place;
 use crate::replay::{Delivery, History, Known, Owed, Past};
 use crate::store::{Durability, Epoch, Mail, ParkReason};
 
@@ -160,11 +163,19 @@ impl Begun {
                     .missing(&started.workflow, started.version);
                 Obstacle::new(ParkReason::Unregistered, report)
             })?;
-        let workflow =
-            (registered.make)(&shared.services.payloads, &started.input).map_err(|problem| {
-                let what = format!("the recorded input of `{}`", started.workflow);
-                Obstacle::unreadable(&what, &problem)
-            })?;
+        let run = self.chain.run();
+        let line = self.line.or_else(|| line_of(run, self.succeeds.as_ref()?));
+        let first = line.map_or(run, |(first, _)| first);
+        let payloads = &shared.services.payloads;
+        let input = input_place(payloads, run, &started);
+        let ways = Ways {
+            input: payloads.at(input),
+            end: payloads.at(Place::run_end(first)),
+        };
+        let workflow = (registered.make)(&ways, &started.input).map_err(|problem| {
+            let what = format!("the recorded input of `{}`", started.workflow);
+            Obstacle::unreadable(&what, &problem)
+        })?;
         let identity = WorkflowMetadata {
             run_id: self.chain.run(),
             workflow_name: (*started.workflow).into(),
@@ -224,7 +235,7 @@ impl Begun {
                 crash: self.crash,
             },
         );
-        if let Some((first, ordinal)) = self.line {
+        if let Some((first, ordinal)) = line {
             core.join_line(first, ordinal);
         }
         if let Some(left) = &self.succeeds {
@@ -236,4 +247,10 @@ impl Begun {
         }
         Ok(driver)
     }
+}
+
+/// The line of a run, as its journal says. A fork has that record too, and is a line of its own.
+fn line_of(run: RunId, succeeds: &RunSucceeds) -> Option<(RunId, u64)> {
+    let line = (succeeds.first, succeeds.ordinal);
+    (RunId::of_line(line.0, line.1) == run).then_some(line)
 }

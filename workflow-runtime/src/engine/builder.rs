@@ -359,7 +359,7 @@ impl EngineBuilder {
     pub async fn open_with(self, store: impl Store) -> Result<Engine, EngineError> {
         self.check()?;
         let store: Arc<dyn Store> = Arc::new(store);
-        let payloads = Payloads::new(self.payload_limit, self.codec);
+        let payloads = Payloads::new(self.payload_limit, self.codec, &self.namespace);
         let keys = Arc::new(Book::new(
             store.clone(),
             self.namespace.clone(),

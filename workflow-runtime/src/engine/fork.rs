@@ -8,10 +8,14 @@ use std::fmt;
 use std::future::IntoFuture;
 use std::sync::{Arc, Weak};
 
+use bytes::Bytes;
+
+use super::prepared::input_place;
 use super::task::take_up;
 use super::{Engine, EngineError, Shared, handle};
 use crate::ids::{RunId, StepId};
 use crate::journal::{Chain, Draft, Event, Reader, Record, RunForked};
+use crate::payload::{PayloadError, Payloads, Place};
 use crate::store::{BoxFuture, Creation, Durability, NewRun, Origin, RunHeader, RunState};
 
 impl Engine {
@@ -131,10 +135,18 @@ async fn fork(shared: &Arc<Shared>, origin: RunId, at: ForkPoint) -> Result<RunI
 
     let (run, now) = (shared.services.new_run_id(), shared.services.clock.now());
     let mut chain = Chain::new(run, shared.services.audit_key.clone());
-    let mut copied: Vec<_> = frames[..shared_records]
-        .iter()
-        .map(|frame| chain.copy(frame))
-        .collect();
+    let moving = Moving {
+        payloads: &shared.services.payloads,
+        from: (origin, header.first_of_line()),
+        to: run,
+    };
+    let mut copied = Vec::with_capacity(shared_records + 1);
+    for (frame, record) in frames.iter().zip(&records).take(shared_records) {
+        copied.push(match moving.event(&record.event)? {
+            None => chain.copy(frame),
+            Some(moved) => Draft::of(&moved).seal(record.time, &mut chain),
+        });
+    }
     let made_by = made_by(origin, &records[shared_records..]);
     let last = records[shared_records - 1].time;
     let forked = Event::RunForked(RunForked { origin: made_by });
@@ -202,4 +214,65 @@ fn made_by(origin: RunId, not_shared: &[Record]) -> RunId {
         _ => None,
     });
     forks.unwrap_or(origin)
+}
+
+/// Brings payloads that are bound to a run to another one. Those of steps are bound to their ids, which stay.
+struct Moving<'a> {
+    payloads: &'a Payloads,
+    /// The run that had them, and the first one of its line.
+    from: (RunId, RunId),
+    to: RunId,
+}
+
+impl Moving<'_> {
+    /// The record with its payloads brought over; `None` if it can stay as it is.
+    fn event(&self, event: &Event) -> Result<Option<Event>, EngineError> {
+        if !self.payloads.binds() {
+            return Ok(None);
+        }
+        let (origin, first) = self.from;
+        let mut event = event.clone();
+        let moved = match &mut event {
+            Event::RunStarted(started) => {
+                let from = input_place(self.payloads, origin, started);
+                self.payload(from, Place::run_input(self.to), &mut started.input)
+            }
+            Event::Checkpoint(checkpoint) => {
+                let (from, to) = (Place::checkpoint(origin), Place::checkpoint(self.to));
+                let input = self.payload(from, to, &mut checkpoint.input);
+                input.and_then(|()| self.signals(first, &mut checkpoint.signals))
+            }
+            Event::RunSucceeds(succeeds) => self.signals(first, &mut succeeds.signals),
+            Event::SignalReceived(signal) => self.payload(
+                Place::signal(first),
+                Place::signal(self.to),
+                &mut signal.payload,
+            ),
+            _ => return Ok(None),
+        };
+        match moved {
+            Ok(()) => Ok(Some(event)),
+            Err(problem) => Err(EngineError::Payload {
+                what: "record to be copied",
+                run: origin,
+                problem,
+            }),
+        }
+    }
+
+    fn signals(
+        &self,
+        first: RunId,
+        unread: &mut [(Box<str>, Vec<Bytes>)],
+    ) -> Result<(), PayloadError> {
+        let mut payloads = unread.iter_mut().flat_map(|(_, payloads)| payloads);
+        payloads.try_for_each(|payload| {
+            self.payload(Place::signal(first), Place::signal(self.to), payload)
+        })
+    }
+
+    fn payload(&self, from: Place, to: Place, payload: &mut Bytes) -> Result<(), PayloadError> {
+        *payload = self.payloads.at(to).moved_from(from, payload)?;
+        Ok(())
+    }
 }

@@ -22,7 +22,7 @@ use crate::call::returns::Decoded;
 use crate::error::Error;
 use crate::ids::RunId;
 use crate::journal::{End, Outcome};
-use crate::payload::PayloadError;
+use crate::payload::{PayloadError, Place};
 use crate::store::{EndKind, Parking, RunHeader, RunState};
 
 /// How soon a handle looks again at a run that is not in memory, should nobody tell it.
@@ -154,7 +154,8 @@ impl<W: Workflow> RunHandle<W> {
     ) -> Result<Option<T>, EngineError> {
         let shared = self.shared()?;
         let payload = published::latest(&shared, self.run, name).await?;
-        let read = payload.map(|payload| published::read(&shared, self.run, &payload));
+        let read =
+            payload.map(|(payload, first)| published::read(&shared, self.run, (&payload, first)));
         read.transpose()
     }
 
@@ -364,16 +365,16 @@ pub(super) async fn parked_detail(
     shared: &Shared,
     run: RunId,
 ) -> Result<Option<String>, EngineError> {
+    let header = header(shared, lines::newest(shared, run).await?).await?;
     let RunState::Parked(Parking {
         detail: Some(detail),
         ..
-    }) = header(shared, lines::newest(shared, run).await?)
-        .await?
-        .state
+    }) = header.state
     else {
         return Ok(None);
     };
-    let decoded = shared.services.payloads.decode(&detail);
+    let payloads = shared.services.payloads.at(Place::parking(header.run));
+    let decoded = payloads.decode(&detail);
     decoded.map_err(|problem| EngineError::Payload {
         what: "parking detail",
         run,

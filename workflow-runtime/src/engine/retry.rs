@@ -253,6 +253,6 @@ fn probe(
     let entry = RunEntry::new(Progress::Active);
     Ok(match begun.into_driver(shared, &entry) {
         Ok(driver) => driver.probe(),
-        Err(obstacle) => Err(obstacle.into_parking(&shared.services).report),
+        Err(obstacle) => Err(obstacle.into_parking(&shared.services, run).report),
     })
 }

@@ -16,6 +16,7 @@ use crate::engine::warnings::Warning;
 use crate::id_map::IdSet;
 use crate::ids::{CallKind, RunId, StepId};
 use crate::journal::{CancelRequested, CarriedChild, ChildStarted, Draft, End, Event};
+use crate::payload::Place;
 use crate::replay::{
     Asked, ChildMismatch, Known, Verdict, WaitingCall, compare_inputs, judge_child,
 };
@@ -215,10 +216,10 @@ impl RunCore {
             Verdict::Deliver => return,
             Verdict::DeliverReordered => return self.warn(Warning::REORDERED_INPUT),
             Verdict::OtherInput => {
-                let payloads = &self.services.payloads;
                 let value = |started: &ChildStarted| {
                     let input = started.input.as_ref()?;
-                    payloads.value(input).ok()
+                    let place = Place::call_input(&started.input_digest.strict);
+                    self.services.payloads.at(place).value(input).ok()
                 };
                 if let (Some(recorded), Some(now)) = (value(recorded), value(now)) {
                     differences = compare_inputs(&recorded, &now);
