@@ -165,7 +165,7 @@ async fn live(path: &Path, builder: impl Fn() -> EngineBuilder) -> String {
         let journal = engine.journal(header.run).await.expect("reads");
         texts.push_str(&format!("{journal} {header:?}"));
     }
-    texts.push_str(&format!("{:?} {engine:?}", engine.warnings()));
+    texts.push_str(&format!("{:?}", engine.warnings()));
     // As long as the archiver may take: then the secrets are where they stay.
     tokio::time::sleep(Duration::from_millis(1500)).await;
     engine.shutdown().await.expect("stops");

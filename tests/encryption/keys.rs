@@ -145,7 +145,9 @@ async fn an_engine_without_any_key_parks_the_run_and_with_the_key_it_goes_on() {
     let parking = parked(&engine, run).await;
     assert_eq!(parking.reason, ParkReason::Undecodable);
     assert!(
-        parking.report.contains("it is encrypted, and this engine has no key"),
+        parking
+            .report
+            .contains("it is encrypted, and this engine has no key"),
         "{}",
         parking.report
     );
@@ -177,7 +179,10 @@ async fn keys_are_rotated_while_runs_go_on_and_the_old_one_is_needed_as_long_as_
     assert_eq!(handle.result().await.expect("ends well"), "NEW ONE");
     let handle = engine.run::<shouting>(old).await.expect("is there");
     assert_eq!(
-        handle.result().await.expect("its end was written with key 2"),
+        handle
+            .result()
+            .await
+            .expect("its end was written with key 2"),
         "HELLO WORLD"
     );
     let refused = engine.fork(old).await;

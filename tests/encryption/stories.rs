@@ -101,17 +101,10 @@ pub(super) async fn everything(input: String) -> Result<String> {
     announced(secret("intent")).await?;
     let first = fetch(secret("fetched")).idempotency_key("k").await?;
     assert_eq!(fetch(secret("fetched")).idempotency_key("k").await?, first);
-    let shared = || {
-        fetch(secret("shared"))
-            .idempotency_key("k")
-            .shared(AN_HOUR)
-    };
+    let shared = || fetch(secret("shared")).idempotency_key("k").shared(AN_HOUR);
     assert_eq!(shared().await?, shared().await?);
     outbox("mail").push(&secret("message-of-workflow"))?;
-    assert_eq!(
-        child(secret("child-input")).await?,
-        secret("child-output")
-    );
+    assert_eq!(child(secret("child-input")).await?, secret("child-output"));
     let error = bad_child().await.expect_err("fails");
     assert!(error.to_string().contains(&secret("child-error")));
     let mut callback = hook::<String>("token").await?;
@@ -136,7 +129,7 @@ pub(super) async fn passes(state: String, pass: u32) -> Result<()> {
     assert_eq!(state, secret("checkpoint"));
     if pass == 0 {
         take(secret("undo-input")).await?;
-        return checkpoint(&(state, 1)).await;
+        checkpoint(&(state, 1)).await
     }
     wait_for::<String>("word").await?;
     Err(Error::fatal(secret("late-error")))
@@ -152,7 +145,7 @@ pub(super) async fn lives(state: String, life: u32) -> Result<String> {
             wait_for::<()>("begin").await?;
         }
         publish("life", &secret("line-published"));
-        return continue_as_new(lives(state, life + 1)).await;
+        continue_as_new(lives(state, life + 1)).await
     }
     wait_for::<String>("word").await
 }

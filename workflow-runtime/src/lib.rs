@@ -100,6 +100,9 @@ mod duration;
 pub mod encryption;
 mod error;
 mod hashing;
+#[cfg(feature = "testing")]
+#[doc(hidden)]
+pub mod hostile;
 mod id_map;
 mod ids;
 mod key;

@@ -164,8 +164,7 @@ impl Begun {
                 Obstacle::new(ParkReason::Unregistered, report)
             })?;
         let run = self.chain.run();
-        let line = self.line.or_else(|| line_of(run, self.succeeds.as_ref()?));
-        let first = line.map_or(run, |(first, _)| first);
+        let first = self.line.map_or(run, |(first, _)| first);
         let payloads = &shared.services.payloads;
         let input = input_place(payloads, run, &started);
         let ways = Ways {
@@ -235,7 +234,7 @@ impl Begun {
                 crash: self.crash,
             },
         );
-        if let Some((first, ordinal)) = line {
+        if let Some((first, ordinal)) = self.line {
             core.join_line(first, ordinal);
         }
         if let Some(left) = &self.succeeds {
@@ -247,10 +246,4 @@ impl Begun {
         }
         Ok(driver)
     }
-}
-
-/// The line of a run, as its journal says. A fork has that record too, and is a line of its own.
-fn line_of(run: RunId, succeeds: &RunSucceeds) -> Option<(RunId, u64)> {
-    let line = (succeeds.first, succeeds.ordinal);
-    (RunId::of_line(line.0, line.1) == run).then_some(line)
 }

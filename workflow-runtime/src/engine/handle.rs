@@ -22,7 +22,7 @@ use crate::call::returns::Decoded;
 use crate::error::Error;
 use crate::ids::RunId;
 use crate::journal::{End, Outcome};
-use crate::payload::{PayloadError, Place};
+use crate::payload::{PayloadError, Payloads, Place};
 use crate::store::{EndKind, Parking, RunHeader, RunState};
 
 /// How soon a handle looks again at a run that is not in memory, should nobody tell it.
@@ -195,12 +195,12 @@ impl<W: Workflow> RunHandle<W> {
             }
             End::Continued(_) => unreachable!("a line is followed to its last run"),
         };
-        let payloads = &self.services.payloads;
-        match W::returns().decode(payloads, &outcome) {
+        let payloads = self.end_payloads().await;
+        match W::returns().decode(&payloads, &outcome) {
             Ok(Decoded::Value(output)) => match &outcome {
                 // The crate's own error may have a place in the workflow's type; that it was not the
                 // workflow's code that returned it is still worth knowing.
-                Outcome::Broken(payload) => Err(self.broken(payload)?),
+                Outcome::Broken(payload) => Err(self.broken(&payloads, payload)?),
                 _ => W::split(output).map_err(RunError::Failed),
             },
             Ok(Decoded::NoValue(error)) => Err(RunError::Broken(error)),
@@ -208,8 +208,25 @@ impl<W: Workflow> RunHandle<W> {
         }
     }
 
-    fn broken(&self, payload: &Bytes) -> Result<RunError<W::Error>, EngineError> {
-        let decoded = self.services.payloads.decode::<Error>(payload);
+    /// How what the run ended with is read. Nothing is asked of the store unless it matters.
+    async fn end_payloads(&self) -> Payloads {
+        let payloads = &self.services.payloads;
+        let mut first = self.run;
+        if payloads.binds()
+            && let Some(shared) = self.shared.upgrade()
+            && let Ok(line) = lines::Line::of(&shared, self.run).await
+        {
+            first = line.first;
+        }
+        payloads.at(Place::run_end(first))
+    }
+
+    fn broken(
+        &self,
+        payloads: &Payloads,
+        payload: &Bytes,
+    ) -> Result<RunError<W::Error>, EngineError> {
+        let decoded = payloads.decode::<Error>(payload);
         decoded
             .map(RunError::Broken)
             .map_err(|problem| self.unreadable(problem))

@@ -239,8 +239,8 @@ fn probe(
             voided: voided.to_vec(),
         }),
     };
-    let records = records.iter().cloned().chain([without]);
-    let history = History::read(records.map(Ok::<_, JournalError>))?;
+    let again = records.iter().cloned().chain([without]);
+    let history = History::read(again.map(Ok::<_, JournalError>))?;
     let history = history.ok_or(EngineError::UnknownRun(run))?;
     // Nothing is written under this epoch: the run has ended.
     let begun = Begun::again(
@@ -250,9 +250,22 @@ fn probe(
         (Vec::new(), 0),
         AfterCrash::default(),
     );
+    let begun = begun.in_line(line_of(run, records));
     let entry = RunEntry::new(Progress::Active);
     Ok(match begun.into_driver(shared, &entry) {
         Ok(driver) => driver.probe(),
         Err(obstacle) => Err(obstacle.into_parking(&shared.services, run).report),
     })
+}
+
+/// The line of a run, as its journal says. A fork has that record too, and is a line of its own.
+fn line_of(run: RunId, records: &[Record]) -> Option<(RunId, u64)> {
+    let line = records
+        .iter()
+        .take(2)
+        .find_map(|record| match &record.event {
+            Event::RunSucceeds(it) => Some((it.first, it.ordinal)),
+            _ => None,
+        })?;
+    (RunId::of_line(line.0, line.1) == run).then_some(line)
 }
