@@ -247,3 +247,70 @@ async fn on_a_disk_a_run_is_parked_without_its_key_and_goes_on_with_it() {
     assert_eq!(result.expect("in time").expect("ends well"), "HELLO DISK");
     engine.shutdown().await.expect("stops");
 }
+
+#[tokio::test]
+async fn a_signal_of_a_missing_key_parks_the_run_and_does_not_fail_its_workflow() {
+    let (store, closed) = (MemoryStore::new(), Arc::new(Semaphore::new(0)));
+    let engine = open(&store, &closed, Some(Encryption::new(1, key(1)))).await;
+    let run = engine.start(shouting("hello".into())).await;
+    let run = run.expect("starts").id();
+    drop(engine);
+    let store = store.reopen(Surviving::Synced);
+    let both = || Encryption::new(2, key(2)).also_reads(1, key(1));
+    let engine = open(&store, &closed, Some(both())).await;
+    engine.signal(run, "more", "world").await.expect("sent");
+    drop(engine);
+    // The input opens, and the step runs; then the signal does not.
+    let store = store.reopen(Surviving::Synced);
+    let gate = Arc::new(Semaphore::new(1));
+    let engine = open(&store, &gate, Some(Encryption::new(1, key(1)))).await;
+    let parking = parked(&engine, run).await;
+    assert_eq!(parking.reason, ParkReason::Undecodable);
+    for part in ["the signal `more`", "the key 2"] {
+        assert!(parking.report.contains(part), "{}", parking.report);
+    }
+    drop(engine);
+    // With the key, nothing is missing: the step is not run again, the signal is heard.
+    let store = store.reopen(Surviving::Synced);
+    let gate = Arc::new(Semaphore::new(1));
+    let engine = open(&store, &gate, Some(both())).await;
+    engine.resume(run).await.expect("resumes");
+    let handle = engine.run::<shouting>(run).await.expect("is there");
+    assert_eq!(handle.result().await.expect("ends well"), "HELLO WORLD");
+    assert_eq!(gate.available_permits(), 0);
+}
+
+#[tokio::test]
+async fn an_outcome_of_a_missing_key_parks_the_run_and_its_step_is_not_run_again() {
+    let (store, closed) = (MemoryStore::new(), Arc::new(Semaphore::new(0)));
+    let engine = open(&store, &closed, Some(Encryption::new(1, key(1)))).await;
+    let run = engine.start(shouting("hello".into())).await;
+    let run = run.expect("starts").id();
+    drop(engine);
+    let store = store.reopen(Surviving::Synced);
+    let both = || Encryption::new(2, key(2)).also_reads(1, key(1));
+    let gate = Arc::new(Semaphore::new(1));
+    let engine = open(&store, &gate, Some(both())).await;
+    until("the step is done", async || {
+        let journal = engine.journal(run).await.expect("reads");
+        !workflow_tests::steps(&journal).is_empty()
+    })
+    .await;
+    drop(engine);
+    let store = store.reopen(Surviving::Synced);
+    let gate = Arc::new(Semaphore::new(9));
+    let engine = open(&store, &gate, Some(Encryption::new(1, key(1)))).await;
+    let parking = parked(&engine, run).await;
+    for part in ["the recorded outcome of step `act`", "the key 2"] {
+        assert!(parking.report.contains(part), "{}", parking.report);
+    }
+    assert_eq!(gate.available_permits(), 9, "a body ran");
+    drop(engine);
+    let store = store.reopen(Surviving::Synced);
+    let engine = open(&store, &gate, Some(both())).await;
+    engine.resume(run).await.expect("resumes");
+    engine.signal(run, "more", "world").await.expect("sent");
+    let handle = engine.run::<shouting>(run).await.expect("is there");
+    assert_eq!(handle.result().await.expect("ends well"), "HELLO WORLD");
+    assert_eq!(gate.available_permits(), 8, "the step was run again");
+}
