@@ -30,7 +30,7 @@ const ROOM: usize = 8 * 1024 * 1024;
 static ALONE: Mutex<()> = Mutex::new(());
 
 /// Feeds a door. It returns, and never had more memory than it may.
-fn feed(name: &str, door: fn(&[u8]), bytes: &[u8]) {
+fn feed(name: &str, door: Door, bytes: &[u8]) {
     let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
     let limit = ROOM + 64 * bytes.len();
     let before = MEMORY.allocated();
@@ -62,7 +62,10 @@ fn encrypted(bytes: &[u8]) {
     assert!(opened.is_err(), "nobody wrote that");
 }
 
-const DOORS: [(&str, fn(&[u8])); 9] = [
+/// A reader that is fed.
+type Door = fn(&[u8]);
+
+const DOORS: [(&str, Door); 9] = [
     ("record", hostile::record),
     ("journal", hostile::journal),
     ("payload", hostile::payload),
