@@ -1,43 +1,33 @@
 #![no_main]
 #![allow(dead_code, unreachable_pub, reason = "the modules are those of another crate")]
 
-#[path = "../../workflow-macros/src/args.rs"]
-mod args;
-#[path = "../../workflow-macros/src/attributes.rs"]
-mod attributes;
-#[path = "../../workflow-macros/src/check.rs"]
-mod check;
-#[path = "../../workflow-macros/src/determinism/mod.rs"]
-mod determinism;
-#[path = "../../workflow-macros/src/diagnostics.rs"]
-mod diagnostics;
-#[path = "../../workflow-macros/src/duration.rs"]
-mod duration;
-#[path = "../../workflow-macros/src/entry.rs"]
-mod entry;
-#[path = "../../workflow-macros/src/expand/mod.rs"]
-mod expand;
-#[path = "../../workflow-macros/src/fallback.rs"]
-mod fallback;
-#[path = "../../workflow-macros/src/lifetimes.rs"]
-mod lifetimes;
-#[path = "../../workflow-macros/src/model.rs"]
-mod model;
-#[path = "../../workflow-macros/src/scopes.rs"]
-mod scopes;
-#[path = "../../workflow-macros/src/shape.rs"]
-mod shape;
-#[path = "../../workflow-macros/src/together.rs"]
-mod together;
-#[path = "../../workflow-macros/src/tokens.rs"]
-mod tokens;
-#[path = "../../workflow-macros/src/types.rs"]
-mod types;
-#[path = "../../workflow-macros/src/written.rs"]
-mod written;
+// A macro crate cannot be called, so its modules are compiled into this one; they look for each other at the root.
+#[path = "../../workflow-macros/src"]
+mod modules {
+    pub(crate) mod args;
+    pub(crate) mod attributes;
+    pub(crate) mod check;
+    pub(crate) mod determinism;
+    pub(crate) mod diagnostics;
+    pub(crate) mod duration;
+    pub(crate) mod entry;
+    pub(crate) mod expand;
+    pub(crate) mod fallback;
+    pub(crate) mod lifetimes;
+    pub(crate) mod model;
+    pub(crate) mod scopes;
+    pub(crate) mod shape;
+    pub(crate) mod together;
+    pub(crate) mod tokens;
+    pub(crate) mod types;
+    pub(crate) mod written;
+}
 
 use libfuzzer_sys::fuzz_target;
 use proc_macro2::TokenStream;
+
+#[allow(unused_imports, reason = "the modules name each other by `crate::`")]
+pub(crate) use modules::*;
 
 // The first line is the attribute's options, the rest the item.
 fuzz_target!(|source: &str| {
