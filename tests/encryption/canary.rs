@@ -1,11 +1,15 @@
-//! The canary: a secret on every way, and a search of all files and logs for it.
+//! The canary: a secret on every way, and a search of all files, exports and logs for it.
 
+use std::collections::BTreeSet;
 use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 
 use tracing_subscriber::Layer;
 use tracing_subscriber::layer::SubscriberExt;
+use workflow_runtime::export::JournalFile;
+use workflow_runtime::testing::{ReplayFailureKind, Replayer};
 use workflow_runtime::{Engine, EngineBuilder, Error, RunError, RunId, RunStatus};
 
 use super::stories::{self, builder, everything, failing, lives, passes, plain, secret, stuck};
@@ -101,8 +105,16 @@ const WAYS: [&str; 43] = [
     "once-again",
 ];
 
-/// Lives through all stories, with a restart in the middle. What it makes of texts is returned.
-async fn live(path: &Path, builder: impl Fn() -> EngineBuilder) -> String {
+/// What a life left behind.
+struct Lived {
+    /// All that the engine made of texts.
+    texts: String,
+    /// What all exports hold that were asked for in clear.
+    opened: String,
+}
+
+/// Lives through all stories, with a restart in the middle, and exports all runs.
+async fn live(path: &Path, builder: impl Fn() -> EngineBuilder) -> Lived {
     let engine = open_on(path, &builder).await;
     let main = engine.start(everything(secret("run-input"))).key("main");
     let main = main.await.expect("starts").id();
@@ -164,12 +176,15 @@ async fn live(path: &Path, builder: impl Fn() -> EngineBuilder) -> String {
     for header in engine.runs().limit(1000).await.expect("lists").runs {
         let journal = engine.journal(header.run).await.expect("reads");
         texts.push_str(&format!("{journal} {header:?}"));
+        let drawn = engine.diagram(header.run).await.expect("is drawn");
+        texts.push_str(&format!("{} {}", drawn.mermaid(), drawn.dot()));
     }
-    texts.push_str(&format!("{:?}", engine.warnings()));
+    texts.push_str(&format!("{:?} {}", engine.warnings(), engine.audit()));
+    let opened = export_all(&engine, path).await;
     // As long as the archiver may take: then the secrets are where they stay.
     tokio::time::sleep(Duration::from_millis(1500)).await;
     engine.shutdown().await.expect("stops");
-    texts
+    Lived { texts, opened }
 }
 
 async fn send(engine: &Engine, main: RunId, line: RunId, passing: RunId) {
@@ -225,56 +240,147 @@ async fn start_later(engine: &Engine) {
     }
 }
 
-/// All bytes below a directory.
-fn all_bytes(dir: &Path, bytes: &mut Vec<u8>) -> usize {
-    let mut files = 0;
-    for entry in std::fs::read_dir(dir).expect("reads") {
-        let path = entry.expect("reads").path();
-        if path.is_dir() {
-            files += all_bytes(&path, bytes);
-        } else {
-            bytes.extend(std::fs::read(&path).expect("reads"));
-            bytes.push(0); // nothing begins in one file and ends in the next
-            files += 1;
+/// Exports all runs beside the store, in both forms, and gives what they hold if they are opened.
+async fn export_all(engine: &Engine, path: &Path) -> String {
+    let folder = path.with_extension("exports");
+    std::fs::create_dir(&folder).expect("is made");
+    let mut opened = String::new();
+    for header in engine.runs().limit(1000).await.expect("lists").runs {
+        let file = engine.export(header.run).await.expect("exports");
+        for form in ["journal.json", "journal"] {
+            let name = folder.join(format!("{}.{form}", header.run));
+            file.write(&name).expect("writes");
+            assert_eq!(JournalFile::read(&name).expect("reads"), file);
         }
+        let encrypted = file.is_coded();
+        assert_eq!(
+            file.key_ids(),
+            if encrypted { vec![1] } else { vec![] },
+            "{header:?}"
+        );
+        let open = engine.export(header.run).opened().await.expect("opens");
+        assert_eq!(file.open_with(&encryption()).expect("opens"), open);
+        opened.push_str(&open.to_json());
     }
-    files
+    opened
 }
 
-fn count(bytes: &[u8], word: &str) -> usize {
-    bytes
-        .windows(word.len())
-        .filter(|found| *found == word.as_bytes())
-        .count()
+/// Replays all exported files with the key: nothing but the run that panics is to be said against any of them.
+fn replay_all(path: &Path) {
+    let replayer = Replayer::new().configure(|_| builder().payload_codec(encryption()));
+    let Err(failures) = replayer.dir(path.with_extension("exports")) else {
+        panic!("one of them panics");
+    };
+    for failure in failures.failures() {
+        assert_eq!(failure.kind(), ReplayFailureKind::Panicked, "{failure}");
+    }
+    assert_eq!(
+        failures.failures().len(),
+        2,
+        "one run in two forms: {failures}"
+    );
+}
+
+/// All words of ours in some bytes.
+fn words(bytes: &[u8], found: &mut BTreeSet<String>) {
+    let mut rest = bytes;
+    while let Some(at) = rest.iter().position(|byte| *byte == b'c') {
+        rest = &rest[at..];
+        if rest.starts_with(b"canary") {
+            let word = rest.iter().take_while(|byte| **byte != b'.');
+            let word: Vec<u8> = word.copied().take(40).collect();
+            found.insert(String::from_utf8_lossy(&word).into_owned());
+        }
+        rest = &rest[1..];
+    }
+}
+
+/// Looks again and again at all files below a directory: what stands there for a moment only is seen as well, unless it is
+/// shorter than a look.
+struct Watch {
+    stop: Arc<AtomicBool>,
+    looking: std::thread::JoinHandle<(BTreeSet<String>, usize)>,
+}
+
+impl Watch {
+    fn over(dir: &Path) -> Self {
+        let (dir, stop) = (dir.to_owned(), Arc::new(AtomicBool::new(false)));
+        let stopped = stop.clone();
+        let looking = std::thread::spawn(move || {
+            let (mut found, mut most) = (BTreeSet::new(), 0);
+            loop {
+                let last = stopped.load(Ordering::SeqCst);
+                most = most.max(look(&dir, &mut found));
+                if last {
+                    return (found, most);
+                }
+                std::thread::sleep(Duration::from_millis(5));
+            }
+        });
+        Self { stop, looking }
+    }
+
+    /// Looks for a last time, and gives all that was found and the most bytes that were seen at once.
+    fn end(self) -> (BTreeSet<String>, usize) {
+        self.stop.store(true, Ordering::SeqCst);
+        self.looking.join().expect("does not panic")
+    }
+}
+
+/// Looks at all files below a directory; they may go while it does.
+fn look(dir: &Path, found: &mut BTreeSet<String>) -> usize {
+    let mut seen = 0;
+    let Ok(entries) = std::fs::read_dir(dir) else {
+        return 0;
+    };
+    for entry in entries.flatten() {
+        let path = entry.path();
+        if path.is_dir() {
+            seen += look(&path, found);
+        } else if let Ok(bytes) = std::fs::read(&path) {
+            words(&bytes, found);
+            seen += bytes.len();
+        }
+    }
+    seen
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn with_encryption_no_secret_is_in_a_file_a_log_or_a_timeline_and_without_it_each_is() {
+async fn with_encryption_no_secret_is_in_a_file_an_export_a_log_or_a_timeline_and_without_it_each_is()
+ {
     let log = Log::of_process();
+    let nothing = BTreeSet::new();
     let dir = tempfile::tempdir().expect("a directory");
-    let store = dir.path().join("store");
-
-    let texts = live(&store, || builder().payload_codec(encryption())).await;
-    let mut bytes = Vec::new();
-    assert!(all_bytes(dir.path(), &mut bytes) > 2);
-    assert!(bytes.len() > 10_000, "{}", bytes.len());
+    let (store, watch) = (dir.path().join("store"), Watch::over(dir.path()));
+    let lived = live(&store, || builder().payload_codec(encryption())).await;
+    let (found, seen) = watch.end();
+    assert!(seen > 10_000, "{seen}");
+    assert_eq!(found, nothing, "in a file of the store or an export");
     let said = log.text();
     assert!(said.contains("step"), "nothing was logged");
-    assert_eq!(count(said.as_bytes(), "canary"), 0, "in the log");
-    assert_eq!(count(texts.as_bytes(), "canary"), 0, "{texts}");
-    for way in WAYS {
-        assert_eq!(count(&bytes, &secret(way)), 0, "{way}");
-    }
-    assert_eq!(count(&bytes, "canary"), 0);
+    let mut found = BTreeSet::new();
+    words(said.as_bytes(), &mut found);
+    assert_eq!(found, nothing, "in the log");
+    words(lived.texts.as_bytes(), &mut found);
+    assert_eq!(found, nothing, "{}", lived.texts);
+    replay_all(&store);
 
     // The same without encryption: each of them is found, so each can be.
     let dir = tempfile::tempdir().expect("a directory");
-    live(&dir.path().join("store"), builder).await;
-    let mut bytes = Vec::new();
-    all_bytes(dir.path(), &mut bytes);
-    let missed = WAYS.iter().filter(|way| count(&bytes, &secret(way)) == 0);
-    assert_eq!(missed.collect::<Vec<_>>(), [&""; 0]);
+    let watch = Watch::over(dir.path());
+    let plain = live(&dir.path().join("store"), builder).await;
+    let (found, _) = watch.end();
+    let all = WAYS.map(|way| secret(way).trim_end_matches('.').to_owned());
+    assert_eq!(found, BTreeSet::from(all));
+    // What was opened on purpose is all that the journals of runs without encryption hold.
+    let [mut opened, mut in_clear] = [BTreeSet::new(), BTreeSet::new()];
+    words(lived.opened.as_bytes(), &mut opened);
+    words(plain.opened.as_bytes(), &mut in_clear);
+    assert!(opened.len() > 20, "{opened:?}");
+    assert_eq!(opened, in_clear);
     // What is logged holds no payload even then.
-    assert_eq!(count(log.text().as_bytes(), "canary"), 0, "in the log");
+    let mut found = BTreeSet::new();
+    words(log.text().as_bytes(), &mut found);
+    assert_eq!(found, nothing, "in the log");
     let _ = stories::child::NAME;
 }

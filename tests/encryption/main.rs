@@ -3,7 +3,9 @@
 
 mod canary;
 mod crashes;
+mod exporting;
 mod keys;
+mod kit;
 mod places;
 mod stories;
 

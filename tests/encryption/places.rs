@@ -30,8 +30,8 @@ async fn paying_out(account: u64) -> Result<u64> {
     Ok(cents)
 }
 
-/// A codec that says where a payload stands, in clear, before it: to see which place it is bound to.
-struct Telling(Encryption);
+/// Encrypts, and sees to it that every payload stands somewhere.
+pub(super) struct Telling(pub(super) Encryption);
 
 impl PayloadCodec for Telling {
     fn encode(&self, plain: Vec<u8>) -> std::result::Result<Vec<u8>, String> {

@@ -496,6 +496,10 @@ fn what_is_no_journal_file_is_refused_with_its_place() {
         ("a list", "[]".to_owned()),
         (
             "a newer form",
+            good.replace("\"journal_file\": 1", "\"journal_file\": 3"),
+        ),
+        (
+            "a form that it has not",
             good.replace("\"journal_file\": 1", "\"journal_file\": 2"),
         ),
         ("cut", good[..good.len() / 2].to_owned()),

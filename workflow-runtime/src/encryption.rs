@@ -160,11 +160,21 @@ impl Encryption {
         self
     }
 
-    fn seal(&self, mut plain: Vec<u8>, context: &PayloadContext<'_>) -> Result<Vec<u8>, String> {
-        let key = &self.keys[&self.writes];
+    fn seal(&self, plain: Vec<u8>, context: &PayloadContext<'_>) -> Result<Vec<u8>, String> {
         let mut nonce = [0; NONCE_LEN];
         getrandom::fill(&mut nonce)
             .map_err(|error| format!("the system has no random bytes for a nonce: {error}"))?;
+        self.seal_with(nonce, plain, context)
+    }
+
+    /// Seals with a nonce that was never used before: only [`Encryption::seal`] may call it, and the tests of the bytes.
+    fn seal_with(
+        &self,
+        nonce: [u8; NONCE_LEN],
+        mut plain: Vec<u8>,
+        context: &PayloadContext<'_>,
+    ) -> Result<Vec<u8>, String> {
+        let key = &self.keys[&self.writes];
         let mut sealed = Vec::with_capacity(OVERHEAD + plain.len());
         sealed.extend_from_slice(&[ENCRYPTED, FORMAT]);
         sealed.extend_from_slice(&self.writes.to_be_bytes());

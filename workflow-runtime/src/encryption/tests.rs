@@ -29,13 +29,59 @@ fn what_was_encrypted_comes_back_and_is_never_the_same_twice() {
     }
 }
 
+fn unhex(golden: &str) -> Vec<u8> {
+    (0..golden.len() / 2)
+        .map(|at| u8::from_str_radix(&golden[2 * at..2 * at + 2], 16).expect("hex"))
+        .collect()
+}
+
+/// What format 1 is, byte for byte: the key is 32 times 7, the nonce 0 to 23, for each place a payload.
+#[test]
+fn format_1_is_written_as_these_bytes() {
+    let nonce = std::array::from_fn(|at| at as u8);
+    let step = StepId::from_bytes([9; 16]);
+    for (place, plain, golden) in [
+        (
+            Place::run_input(RUN),
+            &b"frozen"[..],
+            "c10100000102a4fa206d000102030405060708090a0b0c0d0e0f1011121314151617ce65c4ff9f7240f4290725ecdc82785693c063c08fb4",
+        ),
+        (
+            Place::step_outcome(step),
+            &b""[..],
+            "c10100000102a4fa206d000102030405060708090a0b0c0d0e0f101112131415161767e92d4bcfb2cf13dc15358c456c93fe",
+        ),
+        (
+            Place::guarded_outcome(&[4; 32]),
+            &[0xc0; 40][..],
+            "c10100000102a4fa206d000102030405060708090a0b0c0d0e0f101112131415161768d76b453adc9b65e507418726226f6c9f16f8d7d437f7b133dd77415a0c5457c3fe4fac35549e303685777c3ac0a155bd38db786cdcfc32",
+        ),
+    ] {
+        let context = PayloadContext::new("shop", place);
+        let encryption = encryption(258, 7);
+        let sealed = encryption.seal_with(nonce, plain.to_vec(), &context);
+        let sealed = sealed.expect("encrypts");
+        let hex: String = sealed.iter().map(|byte| format!("{byte:02x}")).collect();
+        assert_eq!(hex, golden, "{place:?}");
+        // Each of these bytes counts.
+        assert_eq!(
+            encryption.open(&unhex(golden), &context),
+            Ok(plain.to_vec())
+        );
+        for at in 0..sealed.len() {
+            let mut changed = unhex(golden);
+            changed[at] ^= 1;
+            assert!(encryption.open(&changed, &context).is_err(), "byte {at}");
+        }
+    }
+}
+
 /// Written by the first release that had it. It has to open for ever.
 #[test]
 fn golden_bytes_of_format_1_open() {
-    let golden = "c10100000102a4fa206d299a7f909ae64e021e89e10da47b88eb3e9433988c7895dab25fde5116185533e703b8c600073e04c9b383280d01";
-    let bytes: Vec<u8> = (0..golden.len() / 2)
-        .map(|at| u8::from_str_radix(&golden[2 * at..2 * at + 2], 16).expect("hex"))
-        .collect();
+    let bytes = unhex(
+        "c10100000102a4fa206d299a7f909ae64e021e89e10da47b88eb3e9433988c7895dab25fde5116185533e703b8c600073e04c9b383280d01",
+    );
     assert_eq!(
         encryption(258, 7).open(&bytes, &here()),
         Ok(b"frozen".to_vec())

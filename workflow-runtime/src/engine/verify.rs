@@ -82,7 +82,8 @@ impl Engine {
         );
         let entry = RunEntry::new(Progress::Active);
         let driver = begun.in_line(line).into_driver(shared, &entry);
-        let driver = driver.map_err(|obstacle| parked(obstacle.into_parking(&shared.services, run)))?;
+        let driver =
+            driver.map_err(|obstacle| parked(obstacle.into_parking(&shared.services, run)))?;
         // As for runs that are driven: a poll that is cut short would look like a wake-up of the workflow's own.
         let replayed = tokio::task::unconstrained(driver.verify(Verifying { aborted })).await;
         let warnings = shared.services.warnings.list();

@@ -147,11 +147,7 @@ pub(super) fn parts(event: &mut Event, see: &mut dyn FnMut(&str, &str, Part<'_>)
         Event::UndoCarried(it) => {
             for step in &mut it.steps {
                 let whose = Whose::StepInput(step.step);
-                see(
-                    &step.name,
-                    "input",
-                    Part::Payload(&mut step.input, whose),
-                );
+                see(&step.name, "input", Part::Payload(&mut step.input, whose));
                 if let Some(output) = &mut step.output {
                     let whose = Whose::StepOutcome(step.step);
                     see(&step.name, "output", Part::Payload(output, whose));

@@ -8,9 +8,7 @@ use std::collections::BTreeMap;
 
 use super::json::{Json, Malformed, Reader, print_text};
 use super::value::{hex_text, unhex};
-use super::{
-    CODED_FORMAT, FORMAT, JournalFile, JournalFileError, from_fields, kinds, to_fields,
-};
+use super::{CODED_FORMAT, FORMAT, JournalFile, JournalFileError, from_fields, kinds, to_fields};
 use crate::clock::Timestamp;
 use crate::ids::RunId;
 use crate::journal::Record;
@@ -252,9 +250,11 @@ impl<'a> Draft<'a> {
     fn check_format(&self) -> Result<(), JournalFileError> {
         match self.entry("journal_file") {
             Some(Json::UInt(FORMAT | CODED_FORMAT)) => Ok(()),
-            Some(Json::UInt(newer)) if *newer > CODED_FORMAT => Err(JournalFileError::new(format!(
-                "it has the form {newer}, this release reads {FORMAT} and {CODED_FORMAT}: upgrade workflow-runtime"
-            ))),
+            Some(Json::UInt(newer)) if *newer > CODED_FORMAT => {
+                Err(JournalFileError::new(format!(
+                    "it has the form {newer}, this release reads {FORMAT} and {CODED_FORMAT}: upgrade workflow-runtime"
+                )))
+            }
             _ => Err(JournalFileError::new(
                 "it is no journal file: one begins with `\"journal_file\": 1`; `engine.export(run)` makes them",
             )),

@@ -177,9 +177,8 @@ impl Replayer {
             }
             let codec = builder.take_codec();
             let journal = journal.clone().opened_by(codec.as_deref());
-            let journal = &journal.map_err(|error| {
-                failed(ReplayFailureKind::Undecodable, error.to_string())
-            })?;
+            let journal = &journal
+                .map_err(|error| failed(ReplayFailureKind::Undecodable, error.to_string()))?;
             let opened = builder
                 .namespace(journal.namespace())
                 .open_in_memory()
