@@ -43,16 +43,19 @@ async fn stubs_and_calls_see_arguments_and_answers_in_clear() {
         .open()
         .await
         .expect("opens");
-    let run = engine.start(checkout("ada".into())).await.expect("starts");
+    let run = engine
+        .start(checkout("lovelace".into()))
+        .await
+        .expect("starts");
     run.signal("word", "now").await.expect("sent");
     let result = run.result().await.expect("ends");
-    assert_eq!(result, "503 now brought to ada");
+    assert_eq!(result, "508 now brought to lovelace");
     let calls = engine.calls::<charge>();
-    calls.assert_inputs([("ada".to_owned(), 500)]);
+    calls.assert_inputs([("lovelace".to_owned(), 500)]);
     assert!(calls.assert_called_once().is_stubbed());
     let file = engine.export(run.id()).await.expect("exports");
     assert_eq!(file.key_ids(), [1]);
-    assert!(!file.to_json().contains("ada"), "{}", file.to_json());
+    assert!(!file.to_json().contains("lovelace"), "{}", file.to_json());
 }
 
 #[workflow]

@@ -65,9 +65,10 @@ fn encrypted(bytes: &[u8]) {
 /// A reader that is fed.
 type Door = fn(&[u8]);
 
-const DOORS: [(&str, Door); 9] = [
+const DOORS: [(&str, Door); 10] = [
     ("record", hostile::record),
     ("journal", hostile::journal),
+    ("journal file", hostile::journal_file),
     ("payload", hostile::payload),
     ("note", hostile::note),
     ("block", hostile::block),
@@ -127,6 +128,59 @@ fn damaged() -> impl Strategy<Value = Vec<u8>> {
         }
         body
     })
+}
+
+/// A recorded journal file as text with a few characters changed, cut, repeated or put in.
+fn damaged_file() -> impl Strategy<Value = String> {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("journals");
+    let files = std::fs::read_dir(folder).expect("the recorded files");
+    let files = files.map(|entry| std::fs::read_to_string(entry.expect("an entry").path()));
+    let mut files: Vec<String> = files.map(|text| text.expect("reads")).collect();
+    assert!(files.len() > 10, "{}", files.len());
+    files.sort();
+    let pieces = [
+        "{",
+        "}",
+        "[",
+        "]",
+        "\"",
+        ",",
+        "-1",
+        "1e999",
+        "null",
+        "\\ud800",
+        "{\"$map\": [[1, 2]]}",
+        "{\"$redacted\": 7}",
+        "{\"$payload\": \"c1\"}",
+        "18446744073709551615",
+        "0",
+        "a",
+    ];
+    let piece = proptest::sample::select(pieces.to_vec());
+    let edits = proptest::collection::vec((any::<u32>(), piece, 0..4u8), 1..6);
+    (proptest::sample::select(files), edits).prop_map(|(text, edits)| {
+        let mut text: Vec<char> = text.chars().collect();
+        for (at, piece, how) in edits {
+            let at = at as usize % (text.len() + 1);
+            let end = (at + piece.len()).min(text.len());
+            match how {
+                0 => drop(text.splice(at..end, piece.chars())),
+                1 => drop(text.splice(at..at, piece.chars())),
+                2 => drop(text.drain(at..end)),
+                _ => text.truncate(at.max(400)),
+            }
+        }
+        text.into_iter().collect()
+    })
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(300))]
+
+    #[test]
+    fn a_damaged_journal_file_is_read_or_refused(text in damaged_file()) {
+        feed("journal file", hostile::journal_file, text.as_bytes());
+    }
 }
 
 proptest! {

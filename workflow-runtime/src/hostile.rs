@@ -6,6 +6,7 @@
 
 use bytes::Bytes;
 
+use crate::export::JournalFile;
 use crate::ids::RunId;
 use crate::journal::{Chain, Event, Reader};
 use crate::payload::Payloads;
@@ -60,6 +61,35 @@ pub fn payload(bytes: &[u8]) {
     let _ = payloads.decode::<(u8, Option<f64>, Bytes)>(bytes);
     let _ = payloads.decode::<crate::Error>(bytes);
     let _ = payloads.uncode(bytes);
+}
+
+/// Reads a journal file: as text, as bytes, and as bytes whose frame and hash are right.
+pub fn journal_file(bytes: &[u8]) {
+    let text = String::from_utf8_lossy(bytes);
+    let mut read = vec![
+        JournalFile::from_json(&text),
+        JournalFile::from_json_edited(&text),
+        JournalFile::from_binary(Bytes::copy_from_slice(bytes)),
+    ];
+    for form in [1, 2] {
+        let mut framed = b"wfjournl".to_vec();
+        framed.push(form);
+        framed.extend_from_slice(bytes);
+        let hash = *blake3::hash(&framed).as_bytes();
+        framed.extend_from_slice(&hash);
+        read.push(JournalFile::from_binary(framed));
+    }
+    for file in read.into_iter().flatten() {
+        // What was understood comes back as it is, and whatever is in it can be taken out.
+        let again = JournalFile::from_json(&file.to_json());
+        assert_eq!(again.as_ref(), Ok(&file), "as text it is another");
+        let again = JournalFile::from_binary(file.to_binary());
+        assert_eq!(again.as_ref(), Ok(&file), "as bytes it is another");
+        let _ = (file.key_ids(), file.end());
+        let without = file.redact_fields(["input"]).redact_all();
+        let again = JournalFile::from_json(&without.to_json());
+        assert_eq!(again.as_ref(), Ok(&without), "redacted, it is another");
+    }
 }
 
 /// Reads the value of a note, as each kind that there is.

@@ -247,6 +247,12 @@ impl JournalFile {
         text::read(json, text::Edits::Refused)
     }
 
+    /// The same, of a text that was edited on purpose.
+    #[cfg(feature = "testing")]
+    pub(crate) fn from_json_edited(json: &str) -> Result<Self, JournalFileError> {
+        text::read(json, text::Edits::Taken)
+    }
+
     /// Reads what [`JournalFile::to_binary`] writes.
     ///
     /// # Errors
