@@ -33,17 +33,11 @@ struct Package {
 }
 
 /// All packages that something of the workspace is made of, on this platform. Of `cargo metadata` the same cannot be
-/// had: it follows features of dependencies that nobody switched on. The lock file must fit; nothing is fetched.
+/// had: it follows features of dependencies that nobody switched on. The lock file must fit.
 fn packages() -> BTreeSet<Package> {
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let output = Command::new(cargo)
-        .args([
-            "tree",
-            "--workspace",
-            "--all-features",
-            "--locked",
-            "--offline",
-        ])
+        .args(["tree", "--workspace", "--all-features", "--locked"])
         .args([
             "--edges",
             "normal,build,dev",
