@@ -416,6 +416,13 @@ pub(super) async fn revival(
     Ok(Some((vec![generation.guard, guard], notes)))
 }
 
+/// Hands hostile bytes to the readers of its notes; see `hostile`.
+#[cfg(feature = "testing")]
+pub(super) fn hostile(bytes: &[u8]) {
+    let bytes = bytes::Bytes::copy_from_slice(bytes);
+    let _ = Promise::decode(RunId::from_bytes([0; 16]), Some(&bytes));
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

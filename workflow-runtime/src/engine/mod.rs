@@ -593,3 +593,16 @@ impl Engine {
         Shutdown::new(self.owner)
     }
 }
+
+/// Hands hostile bytes to the readers of all notes; see `hostile`.
+#[cfg(feature = "testing")]
+pub(crate) fn hostile_note(bytes: &[u8]) {
+    let _ = notes::decode::<u64>(bytes);
+    duplicates::hostile(bytes);
+    keyed::hostile(bytes);
+    outbox::hostile(bytes);
+    poison::hostile(bytes);
+    queues::hostile(bytes);
+    schedules::hostile(bytes);
+    successors::hostile(bytes);
+}

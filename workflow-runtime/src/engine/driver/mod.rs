@@ -399,7 +399,7 @@ impl Driver {
     }
 
     fn park(&self, obstacle: Obstacle) -> Exit {
-        Exit::Park(obstacle.into_parking(&self.core.services))
+        Exit::Park(obstacle.into_parking(&self.core.services, self.core.run()))
     }
 
     fn warn(&self, message: impl Into<Cow<'static, str>>) {

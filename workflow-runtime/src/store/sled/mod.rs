@@ -53,6 +53,21 @@ mod scan;
 mod segment;
 mod shared;
 mod table;
+
+/// Hands hostile bytes to the readers of the log; see `hostile`.
+#[cfg(feature = "testing")]
+pub(crate) fn hostile_block(bytes: &[u8]) {
+    let _ = block::Block::claimed_commit(bytes);
+    let _ = block::Block::read(bytes);
+    if let Ok(Some(block)) = block::Block::parse(bytes) {
+        let _ = block.items();
+    }
+    let _ = segment::Stored::decode(bytes);
+    let _ = segment::Pointer::decode(bytes);
+    let _ = segment::Tombstone::decode(bytes);
+    let _ = segment::Archive::decode(bytes);
+}
+
 #[cfg(test)]
 mod tests;
 mod view;
