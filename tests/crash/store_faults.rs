@@ -5,6 +5,7 @@
 mod store_faults {
     mod child;
     mod damage;
+    mod disk;
     mod killed;
     mod log;
     mod power;
