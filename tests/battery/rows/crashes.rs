@@ -48,7 +48,7 @@ async fn in_a_row(steps: u64) -> Result<u64> {
 
 #[workflow]
 async fn at_once(branches: u64) -> Result<u64> {
-    let branch = async |at: u64| {
+    let branch = |at: u64| async move {
         post(at, 0).await?;
         post(100 + at, 0).await
     };

@@ -1,6 +1,6 @@
 //! Power cuts, simulated: a disk in memory that keeps what was synced and a random part of what was only handed over.
 //!
-//! The process dies at a random write, or while acknowledgements are kept back. The disk of the memory store is a log, so
+//! The outcomes of some steps are only buffered. The process dies at a random write, or while acknowledgements are kept back. The disk of the memory store is a log, so
 //! what survives of the rest is a prefix of random length. Files of which any part may survive are in `power`.
 
 use std::sync::Arc;
@@ -8,7 +8,6 @@ use std::time::{Duration, SystemTime};
 
 use futures::future::join_all;
 use workflow_runtime::EngineError;
-use workflow_runtime::store::Durability;
 use workflow_runtime::store::memory::{Fault, FaultPlan, MemoryStore, Surviving};
 use workflow_runtime::testing::TestEngine;
 
@@ -43,7 +42,7 @@ pub(super) fn case(seed: u64) -> Case {
         case.count += 1;
     }
     scratch::runtime().block_on(async {
-        match open(&store, &world, began_at, Durability::Synced).await {
+        match open(&store, &world, began_at).await {
             Ok(engine) => told.finish(&engine, &world, PATIENCE).await,
             Err(error) => told.wrong(format!("1: the store does not open: {error}")),
         }
@@ -56,12 +55,10 @@ async fn open(
     store: &MemoryStore,
     world: &Arc<World>,
     began_at: u64,
-    durability: Durability,
 ) -> Result<TestEngine, EngineError> {
     TestEngine::builder()
         .register::<transfer>()
         .resource_arc(world.clone())
-        .configure(|engine| engine.durability(durability))
         .starts_at(SystemTime::UNIX_EPOCH + Duration::from_secs(began_at))
         .store(store.clone())
         .open()
@@ -70,19 +67,17 @@ async fn open(
 
 /// Lives one process until the power is cut.
 fn live(store: &MemoryStore, world: &Arc<World>, began_at: u64, chance: &mut Chance) {
-    let durability = chance.one_of(&[Durability::Synced, Durability::Buffered]);
     let (held, cut) = (chance.below(20), chance.below(12));
     let is_held = chance.once_in(2);
     scratch::runtime().block_on(async {
         let living = async {
-            let Ok(engine) = open(store, world, began_at, durability).await else {
+            let Ok(engine) = open(store, world, began_at).await else {
                 return;
             };
-            let all = (0..TRANSFERS).map(async |number| {
-                // What an engine refuses when its process dies is not acknowledged.
-                let _ = workload::one(&engine, number, 20, &|line| world.say(line)).await;
-            });
-            join_all(all).await;
+            let say = |line| world.say(line);
+            let all = (0..TRANSFERS).map(|number| workload::one(&engine, number, 20, &say));
+            // What an engine refuses when its process dies is not acknowledged.
+            let _ = join_all(all).await;
         };
         let cutting = async {
             tokio::time::sleep(Duration::from_millis(held)).await;

@@ -86,7 +86,7 @@ pub(super) fn live(kind: &str, size: u64, dir: &Path) {
 async fn many(engine: &Engine, runs: u64) -> Result<u64> {
     let mut sum = 0;
     for first in (0..runs).step_by(AT_ONCE as usize) {
-        let some = (first..runs.min(first + AT_ONCE)).map(async |number| {
+        let some = (first..runs.min(first + AT_ONCE)).map(|number| async move {
             let run = engine.start(long(1)).key(format!("run-{number}")).await?;
             Ok::<u64, workflow_runtime::Error>(run.result().await? + number)
         });
