@@ -15,6 +15,8 @@ use bytes::Bytes;
 use serde::Serialize;
 use serde::de::{DeserializeOwned, DeserializeSeed};
 
+use crate::bounded::Bounded;
+
 /// The largest encoded payload unless the engine says otherwise. A journal is no file store:
 /// what is larger belongs into one, with its name in the journal.
 pub(crate) const DEFAULT_LIMIT: usize = 2 * 1024 * 1024;
@@ -94,6 +96,11 @@ impl Default for Payloads {
 impl Payloads {
     pub(crate) fn new(limit: usize, codec: Option<Arc<dyn PayloadCodec>>) -> Self {
         Self { limit, codec }
+    }
+
+    /// The most bytes that a payload may have.
+    pub(crate) fn limit(&self) -> usize {
+        self.limit
     }
 
     /// Encodes a value; fails as soon as the limit is passed, so that an oversized value
@@ -323,7 +330,8 @@ fn serialized<T: Serialize + ?Sized>(value: &T, limit: usize) -> Result<Vec<u8>,
         limit,
         hit: false,
     };
-    let encoded = value.serialize(&mut rmp_serde::Serializer::new(&mut out).with_struct_map());
+    let mut serializer = rmp_serde::Serializer::new(&mut out).with_struct_map();
+    let encoded = value.serialize(Bounded::new(&mut serializer));
     if out.hit {
         return Err(PayloadError::TooLarge { limit });
     }

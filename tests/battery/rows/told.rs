@@ -7,8 +7,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use workflow_runtime::journal::{Event, Journal, Outcome};
+use workflow_runtime::store::ParkReason;
 use workflow_runtime::testing::check_invariants;
-use workflow_runtime::{Engine, EngineError, RunId, StepId};
+use workflow_runtime::{Engine, EngineError, RunError, RunId, StepId};
 
 use super::workload::{Line, Transferred, World, expected, transfer};
 
@@ -136,7 +137,15 @@ impl Told {
                 Err(error) => return Err(error.to_string()),
             }
         }
-        run.result().await.map_err(|error| error.to_string())
+        match run.result().await {
+            // Killed again and again while it was alone, it is under suspicion; nothing of it is lost.
+            Err(RunError::Parked(parking)) if parking.reason == ParkReason::Poison => {
+                let resumed = engine.resume(run.id()).await;
+                resumed.map_err(|error| error.to_string())?;
+                run.result().await.map_err(|error| error.to_string())
+            }
+            result => result.map_err(|error| error.to_string()),
+        }
     }
 
     fn outcomes_have_effects(&mut self, journal: &Journal) {
