@@ -31,6 +31,7 @@ mod torn;
 mod two_processes;
 mod workload;
 
+use std::collections::BTreeMap;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
@@ -71,6 +72,8 @@ pub(crate) struct Case {
     pub(crate) violations: Vec<String>,
     /// How much of what is counted.
     pub(crate) count: u64,
+    /// A word for how it went, which is counted too, unless it is empty.
+    pub(crate) also: &'static str,
     /// A hash of all that happened, or figures, to be compared by hand when a case is run again.
     pub(crate) trace: String,
     /// Why nothing was tried, if nothing was.
@@ -244,7 +247,7 @@ fn simulated(seed: u64) -> Case {
         violations: verdict.violations,
         count: verdict.processes as u64,
         trace: verdict.trace.to_hex()[..16].to_owned(),
-        skipped: None,
+        ..Case::default()
     }
 }
 
@@ -253,6 +256,7 @@ fn simulated(seed: u64) -> Case {
 struct Sum {
     violations: Vec<String>,
     count: u64,
+    also: BTreeMap<&'static str, u64>,
     trace: String,
     skipped: Option<String>,
 }
@@ -260,6 +264,9 @@ struct Sum {
 impl Sum {
     fn add(&mut self, row: &str, seed: u64, case: Case) {
         self.count += case.count;
+        if !case.also.is_empty() {
+            *self.also.entry(case.also).or_default() += 1;
+        }
         self.trace = case.trace;
         self.skipped = self.skipped.take().or(case.skipped);
         for what in case.violations {
@@ -301,6 +308,9 @@ impl Row {
         });
         let sum = sum.into_inner().expect("nobody panics with it");
         let mut remark = format!("{} {}", sum.count, self.counted);
+        for (also, count) in &sum.also {
+            remark = format!("{remark}; {count} {also}");
+        }
         if (options.seed.is_some() || matches!(self.how, How::Size(_))) && !sum.trace.is_empty() {
             remark = format!("{remark}, {}", sum.trace);
         }

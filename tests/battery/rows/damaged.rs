@@ -60,9 +60,10 @@ impl Sound {
         // Opened and closed by one that knows no workflow: it is whole, and nothing goes on.
         let content = scratch::runtime().block_on(async {
             let store = open(&store).expect("a killed process leaves a store that opens");
-            let content = read(&store).await.expect("it can be read");
+            let content = read(&store).await;
+            assert!(content.errors.is_empty(), "{:?}", content.errors);
             store.close().await.expect("it can be closed");
-            content
+            content.found
         });
         let files = scratch::files(&store);
         Self {
@@ -79,36 +80,56 @@ fn open(path: &Path) -> StoreResult<SledStore> {
     SledStore::open(path, SledOptions::default())
 }
 
+/// What can be read of a store: by name, and the errors that the rest is answered with.
+#[derive(Default)]
+struct Content {
+    found: BTreeMap<String, blake3::Hash>,
+    errors: Vec<StoreError>,
+}
+
+impl Content {
+    fn put(&mut self, name: String, bytes: &[u8]) {
+        self.found.insert(name, blake3::hash(bytes));
+    }
+
+    /// Goes on with the rest where something cannot be read.
+    fn got<T>(&mut self, read: StoreResult<Vec<T>>) -> Vec<T> {
+        read.unwrap_or_else(|error| {
+            self.errors.push(error);
+            Vec::new()
+        })
+    }
+}
+
 /// Reads everything that a store has: headers, frames, letters, notes.
-async fn read(store: &SledStore) -> StoreResult<BTreeMap<String, blake3::Hash>> {
-    let mut content = BTreeMap::new();
-    let mut put = |name: String, bytes: &[u8]| {
-        content.insert(name, blake3::hash(bytes));
-    };
+async fn read(store: &SledStore) -> Content {
+    let mut content = Content::default();
     let query = RunQuery {
         limit: 10_000,
         ..RunQuery::default()
     };
-    for header in store.list(query).await? {
+    for header in content.got(store.list(query).await) {
         let run = header.run;
-        put(format!("{run} header"), format!("{header:?}").as_bytes());
-        let kept = store.journal(run).await?;
-        for (at, frame) in kept.frames.iter().enumerate() {
-            put(format!("{run} record {at}"), frame);
+        content.put(format!("{run} header"), format!("{header:?}").as_bytes());
+        let frames = store.journal(run).await.map(|kept| kept.frames);
+        for (at, frame) in content.got(frames).iter().enumerate() {
+            content.put(format!("{run} record {at}"), frame);
         }
-        for mail in store.mail(run, 0).await? {
-            put(format!("{run} letter {}", mail.number), &mail.body);
+        for mail in content.got(store.mail(run, 0).await) {
+            content.put(format!("{run} letter {}", mail.number), &mail.body);
         }
-        for (key, value) in store.notes(NoteKey::of_run(run, &[]), None, 10_000).await? {
-            put(format!("{run} note {key:?}"), &value);
+        let notes = store.notes(NoteKey::of_run(run, &[]), None, 10_000).await;
+        for (key, value) in content.got(notes) {
+            content.put(format!("{run} note {key:?}"), &value);
         }
     }
     for space in 1..=u8::MAX {
-        for (key, value) in store.notes(NoteKey::new(space, &[]), None, 10_000).await? {
-            put(format!("note {key:?}"), &value);
+        let notes = store.notes(NoteKey::new(space, &[]), None, 10_000).await;
+        for (key, value) in content.got(notes) {
+            content.put(format!("note {key:?}"), &value);
         }
     }
-    Ok(content)
+    content
 }
 
 /// Damages one file, as the seed has it. Returns what was done.
@@ -198,6 +219,7 @@ fn judge(path: &Path, seed: u64) -> Case {
                 format!("18: it was refused, and changed: {error}")
             });
             case.count = 1;
+            case.also = place("refused", &error.to_string());
             case.trace = error.to_string();
             return case;
         }
@@ -205,10 +227,25 @@ fn judge(path: &Path, seed: u64) -> Case {
     scratch::runtime().block_on(async {
         let noticed = read_damaged(&store, &mut case).await;
         case.count = u64::from(noticed.is_some());
+        case.also = match &noticed {
+            Some(said) => place("read", said),
+            None => "harmless",
+        };
         case.trace = noticed.unwrap_or_else(|| "nothing is missing".into());
         go_on(store, seed, &mut case).await;
     });
     case
+}
+
+/// Where damage was said to be.
+fn place(when: &str, said: &str) -> &'static str {
+    match when {
+        "refused" if said.contains("block") => "refused, naming the block",
+        "refused" if said.contains('/') => "refused, naming the file",
+        "refused" => "refused, naming no place",
+        _ if said.contains("run_") => "open, naming the run",
+        _ => "open, naming a place in the store",
+    }
 }
 
 fn is_typed(error: &StoreError) -> bool {
@@ -226,21 +263,20 @@ fn is_typed(error: &StoreError) -> bool {
 /// Compares what is read with what was written. Returns what the store says is wrong, if it does.
 async fn read_damaged(store: &SledStore, case: &mut Case) -> Option<String> {
     let checked = store.check().await;
-    let found = match (read(store).await, &checked) {
-        (Ok(found), _) => found,
-        (Err(error), _) => {
-            case.holds(is_typed(&error), || format!("18: {error:?}"));
-            return Some(error.to_string());
-        }
-    };
+    let Content { found, errors } = read(store).await;
+    let mut said: Vec<String> = errors.iter().map(ToString::to_string).collect();
+    for error in errors.iter().chain(checked.as_ref().err()) {
+        case.holds(is_typed(error), || format!("18: {error:?}"));
+    }
+    said.extend(checked.as_ref().err().map(ToString::to_string));
     for (name, hash) in &SOUND.content {
         match found.get(name) {
             Some(now) if now == hash => {}
-            // A flag of the header (asleep or awake) promises nothing.
-            Some(_) if name.ends_with("header") && checked.is_ok() => {}
-            Some(_) => case.wrong(format!("18: {name} is wrong: {checked:?}")),
-            None if checked.is_ok() => {
-                case.wrong(format!("18: {name} is gone, and nobody says so"))
+            // Whether a run sleeps is no promise: a header may say otherwise, but nothing else of it.
+            Some(_) if name.ends_with("header") && said.is_empty() => {}
+            Some(_) => case.wrong(format!("18: {name} is wrong: {said:?}")),
+            None if said.is_empty() => {
+                case.wrong(format!("18: {name} is gone, and nobody says so"));
             }
             None => {}
         }
@@ -250,7 +286,9 @@ async fn read_damaged(store: &SledStore, case: &mut Case) -> Option<String> {
         .filter(|name| !SOUND.content.contains_key(*name));
     case.violations
         .extend(more.map(|name| format!("18: {name} was never written")));
-    checked.err().map(|error| error.to_string())
+    // What says most of where it is.
+    let named = said.iter().find(|said| said.contains("run_"));
+    named.or(said.first()).cloned()
 }
 
 /// Whatever is still whole goes on, and what is asked for anew is done or refused: nothing hangs.

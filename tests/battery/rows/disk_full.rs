@@ -49,6 +49,6 @@ pub(super) fn case(seed: u64) -> Case {
         violations: told.violations,
         count: acknowledged,
         trace: format!("{kib} KiB, payloads of {size} bytes"),
-        skipped: None,
+        ..Case::default()
     }
 }

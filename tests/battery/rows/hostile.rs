@@ -35,7 +35,7 @@ const DEPTHS: [u64; 8] = [10_000, 10, 100, 250, 300, 1_000, 3_000, 30_000];
 const ROUTES: u64 = 3;
 
 /// Cases at scale 1: every size and every depth by every route, and as many damaged records.
-pub(super) const FULL: u64 = 3 * ROUTES * (LARGEST + 1);
+pub(super) const FULL: u64 = 4 * ROUTES * (LARGEST + 1);
 
 /// What may be needed beside the value itself, in KiB: several copies at the limit, and the engine.
 const ROOM: u64 = 48 * 1024;
@@ -79,6 +79,8 @@ impl Drop for Nest {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(super) enum Value {
     Text(String),
+    /// Each byte a number of its own.
+    Numbers(Vec<u8>),
     Nested(Nest),
 }
 
@@ -86,6 +88,7 @@ impl Value {
     fn made(kind: &str, size: u64) -> Self {
         match kind {
             "text" => Self::Text("x".repeat(usize::try_from(size).expect("it fits"))),
+            "numbers" => Self::Numbers(vec![7; usize::try_from(size).expect("it fits")]),
             _ => Self::Nested(Nest::deep(size)),
         }
     }
@@ -93,6 +96,7 @@ impl Value {
     fn size(&self) -> u64 {
         match self {
             Self::Text(text) => text.len() as u64,
+            Self::Numbers(numbers) => numbers.len() as u64,
             Self::Nested(nest) => nest.depth(),
         }
     }
@@ -127,15 +131,14 @@ enum Trial {
 
 impl Trial {
     fn of(seed: u64) -> Self {
-        let (kind, at) = (seed % 3, seed / 3);
+        let (kind, at) = (seed % 4, seed / 4);
+        // Large and small ones in turns.
+        let size = 1 << (at * 11 % (LARGEST + 1));
+        let route = at / (LARGEST + 1) % ROUTES;
         match kind {
-            // Large and small ones in turns.
-            0 => Self::Value(
-                "text",
-                1 << (at * 11 % (LARGEST + 1)),
-                at / (LARGEST + 1) % ROUTES,
-            ),
-            1 => {
+            0 => Self::Value("text", size, route),
+            1 => Self::Value("numbers", size, route),
+            2 => {
                 let depth = DEPTHS[usize::try_from(at).expect("small") % DEPTHS.len()];
                 Self::Value("nested", depth, at / DEPTHS.len() as u64 % ROUTES)
             }
@@ -197,7 +200,8 @@ async fn value(kind: &'static str, size: u64, route: u64) -> String {
     };
     let grown = peak_kib().saturating_sub(before);
     // A step makes its own value, and it is moved once.
-    let own = if route == 1 && kind == "text" {
+    let is_flat = kind != "nested";
+    let own = if route == 1 && is_flat {
         2 * size / 1024
     } else {
         0
@@ -205,16 +209,12 @@ async fn value(kind: &'static str, size: u64, route: u64) -> String {
     if grown > ROOM + own {
         return format!("wrong: {size} by route {route} took {grown} KiB more");
     }
-    let must_pass = if kind == "text" {
+    let must_pass = if is_flat {
         size < 1 << LIMIT
     } else {
         size <= 100
     };
-    let must_fail = if kind == "text" {
-        !must_pass
-    } else {
-        size >= 10_000
-    };
+    let must_fail = if is_flat { !must_pass } else { size >= 10_000 };
     match through {
         Through::As(found) if found == size && !must_fail => "passed".into(),
         Through::Refused(how) if !must_pass => format!("refused {how}"),

@@ -62,6 +62,6 @@ pub(super) fn case(seed: u64) -> Case {
         violations: told.violations,
         count: KILLS,
         trace: format!("{} transfers of {size} bytes", told.finished.len()),
-        skipped: None,
+        ..Case::default()
     }
 }

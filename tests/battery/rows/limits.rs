@@ -44,7 +44,7 @@ pub(super) fn file_size(seed: u64) -> Case {
         violations: told.violations,
         count: acknowledged,
         trace: format!("{blocks} blocks, {:?}", told.stopped),
-        skipped: None,
+        ..Case::default()
     }
 }
 
@@ -84,6 +84,6 @@ pub(super) fn descriptors(seed: u64) -> Case {
         violations: told.violations,
         count: acknowledged,
         trace: format!("{most} descriptors, {:?}", told.stopped),
-        skipped: None,
+        ..Case::default()
     }
 }

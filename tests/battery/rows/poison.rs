@@ -162,6 +162,6 @@ pub(super) fn case(seed: u64) -> Case {
         violations: told.violations,
         count: deaths,
         trace: format!("{kind}: {end} after {deaths} deaths"),
-        skipped: None,
+        ..Case::default()
     }
 }

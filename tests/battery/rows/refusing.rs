@@ -57,6 +57,6 @@ pub(super) fn case(seed: u64) -> Case {
         violations: told.violations,
         count: acknowledged,
         trace: format!("{variable}={at} of {file}, stopped: {:?}", told.stopped),
-        skipped: None,
+        ..Case::default()
     }
 }
