@@ -241,6 +241,7 @@ fn judge(path: &Path, seed: u64) -> Case {
 fn place(when: &str, said: &str) -> &'static str {
     match when {
         "refused" if said.contains("block") => "refused, naming the block",
+        "refused" if said.contains("the database") => "refused, naming the database as a whole",
         "refused" if said.contains('/') => "refused, naming the file",
         "refused" => "refused, naming no place",
         _ if said.contains("run_") => "open, naming the run",
