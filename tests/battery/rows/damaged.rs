@@ -273,8 +273,6 @@ async fn read_damaged(store: &SledStore, case: &mut Case) -> Option<String> {
     for (name, hash) in &SOUND.content {
         match found.get(name) {
             Some(now) if now == hash => {}
-            // Whether a run sleeps is no promise: a header may say otherwise, but nothing else of it.
-            Some(_) if name.ends_with("header") && said.is_empty() => {}
             Some(_) => case.wrong(format!("18: {name} is wrong: {said:?}")),
             None if said.is_empty() => {
                 case.wrong(format!("18: {name} is gone, and nobody says so"));

@@ -22,11 +22,11 @@ const PATIENCE: Duration = Duration::from_secs(3_600);
 /// Runs that are started at the same time.
 const AT_ONCE: u64 = 256;
 
-/// Four times as much may take so many times as long; 4 is linear, the rest is for a busy machine.
-const FACTOR: f64 = 10.0;
+/// Four times as much may take so many times the processor's time: 4 is linear, 16 would be quadratic.
+const FACTOR: u32 = 9;
 
-/// Below this a difference in time says nothing.
-const NOISE: Duration = Duration::from_secs(2);
+/// Below this a difference in time says nothing: it is counted in hundredths of a second.
+const NOISE: Duration = Duration::from_millis(400);
 
 /// How often bodies ran.
 #[derive(Default)]
@@ -76,8 +76,9 @@ pub(super) fn live(kind: &str, size: u64, dir: &Path) {
     match done {
         Ok((sum, took)) => {
             let ticked = ticks.0.load(Ordering::Relaxed);
-            let (kib, micros) = (peak_kib(), took.as_micros());
-            Line::Stopped(format!("{sum} {ticked} {micros} {kib}")).say();
+            let (kib, worked) = (peak_kib(), processor_millis());
+            let millis = took.as_millis();
+            Line::Stopped(format!("{sum} {ticked} {millis} {worked} {kib}")).say();
         }
         Err(error) => Line::Trouble(format!("{error:#}")).say(),
     }
@@ -105,9 +106,20 @@ pub(super) fn peak_kib() -> u64 {
     number.and_then(|number| number.parse().ok()).unwrap_or(0)
 }
 
+/// The processor's time that this process took: other than time itself, it does not depend on what else the machine does.
+fn processor_millis() -> u64 {
+    let stat = std::fs::read_to_string("/proc/self/stat").unwrap_or_default();
+    // Behind the name, which may hold anything: the state, ten numbers, and the ticks of program and system.
+    let (_, rest) = stat.rsplit_once(')').unwrap_or_default();
+    let ticks = rest.split_whitespace().skip(11).take(2);
+    let ticks: u64 = ticks.filter_map(|ticks| ticks.parse::<u64>().ok()).sum();
+    ticks * 10
+}
+
 /// What one child came to.
 struct Figures {
     took: Duration,
+    worked: Duration,
     kib: u64,
 }
 
@@ -131,11 +143,10 @@ fn compared(kind: &str, size: u64, kib: u64) -> Case {
     let (Some(quarter), Some(whole)) = (quarter, whole) else {
         return case;
     };
-    let bound = quarter.took.mul_f64(FACTOR) + NOISE;
-    case.holds(whole.took < bound, || {
+    case.holds(whole.worked < quarter.worked * FACTOR + NOISE, || {
         format!(
-            "not linear: {size} took {:?}, a quarter {:?}",
-            whole.took, quarter.took
+            "not linear: {size} took {:?} of the processor, a quarter {:?}",
+            whole.worked, quarter.worked
         )
     });
     // The cache of the store fills up once, whatever the size.
@@ -146,10 +157,12 @@ fn compared(kind: &str, size: u64, kib: u64) -> Case {
             whole.kib, quarter.kib
         )
     });
-    let each = whole.took.as_secs_f64() * 1e6 / size as f64;
-    let quarter_each = quarter.took.as_secs_f64() * 1e6 / (size / 4).max(1) as f64;
+    let each = |time: Duration| time.as_secs_f64() * 1e6 / size as f64;
     case.trace = format!(
-        "{each:.0} µs each (a quarter of them: {quarter_each:.0}), at most {} MiB ({})",
+        "{:.0} µs each, {:.0} µs of the processor (of a quarter of them: {:.0}), at most {} MiB ({})",
+        each(whole.took),
+        each(whole.worked),
+        each(quarter.worked) * 4.0,
         whole.kib / 1024,
         quarter.kib / 1024
     );
@@ -174,7 +187,7 @@ fn measured(kind: &str, size: u64, case: &mut Case) -> Option<Figures> {
                 .collect()
         })
         .unwrap_or_default();
-    let [sum, ticked, micros, kib] = numbers[..] else {
+    let [sum, ticked, millis, worked, kib] = numbers[..] else {
         case.wrong(format!("14: {size}: {said:?}, {status:?}"));
         return None;
     };
@@ -191,7 +204,8 @@ fn measured(kind: &str, size: u64, case: &mut Case) -> Option<Figures> {
         format!("2: {records} records verify, not {expected}")
     });
     Some(Figures {
-        took: Duration::from_micros(micros),
+        took: Duration::from_millis(millis),
+        worked: Duration::from_millis(worked),
         kib,
     })
 }
