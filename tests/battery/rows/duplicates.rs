@@ -65,8 +65,10 @@ pub(super) fn case(seed: u64) -> Case {
         let other = usize::try_from(chance.below(at as u64 + 1)).expect("an index");
         deliveries.swap(at, other);
     }
-    let mut case = Case::default();
-    case.count = deliveries.len() as u64;
+    let mut case = Case {
+        count: deliveries.len() as u64,
+        ..Case::default()
+    };
     scratch::runtime().block_on(deliver(words, events, &deliveries, &mut chance, &mut case));
     case
 }

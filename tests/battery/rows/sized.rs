@@ -23,10 +23,10 @@ const PATIENCE: Duration = Duration::from_secs(3_600);
 const AT_ONCE: u64 = 256;
 
 /// Four times as much may take so many times the processor's time: 4 is linear, 16 would be quadratic.
-const FACTOR: u32 = 9;
+const FACTOR: u32 = 6;
 
 /// Below this a difference in time says nothing: it is counted in hundredths of a second.
-const NOISE: Duration = Duration::from_millis(400);
+const NOISE: Duration = Duration::from_millis(300);
 
 /// How often bodies ran.
 #[derive(Default)]
