@@ -98,6 +98,7 @@ pub mod testing;
 #[doc(hidden)]
 #[path = "private.rs"]
 pub mod __private;
+mod bounded;
 pub mod clock;
 mod codec;
 mod digest;

@@ -23,6 +23,7 @@ use hook::Hook;
 pub use hook::{CodecError, PayloadCodec, PayloadError};
 pub(crate) use place::Place;
 pub use place::{PayloadContext, PayloadKind};
+use crate::bounded::Bounded;
 
 /// The largest encoded payload unless the engine says otherwise. A journal is no file store:
 /// what is larger belongs into one, with its name in the journal.
@@ -97,6 +98,11 @@ impl Payloads {
             }
             _ => Ok(payload.clone()),
         }
+    }
+
+    /// The most bytes that a payload may have.
+    pub(crate) fn limit(&self) -> usize {
+        self.limit
     }
 
     /// Encodes a value; fails as soon as the limit is passed, so that an oversized value
@@ -326,7 +332,8 @@ fn serialized<T: Serialize + ?Sized>(value: &T, limit: usize) -> Result<Vec<u8>,
         limit,
         hit: false,
     };
-    let encoded = value.serialize(&mut rmp_serde::Serializer::new(&mut out).with_struct_map());
+    let mut serializer = rmp_serde::Serializer::new(&mut out).with_struct_map();
+    let encoded = value.serialize(Bounded::new(&mut serializer));
     if out.hit {
         return Err(PayloadError::TooLarge { limit });
     }

@@ -1,21 +1,25 @@
-//! A disk that keeps what was synced, and of the rest what luck has it.
+//! What a preloaded recorder saw a process do to a directory, and what a disk would hold of it after a power cut.
 //!
-//! Owns the record of what a child did to its directory, and what a disk would hold of it after
-//! a power cut. Never opens a store.
+//! Owns the recorder (`shim.c`), its log, and a disk that keeps synced bytes and whatever else it is told to. It knows
+//! nothing of stores: the tests of the store and the battery put theirs on it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
+use std::io::Write as _;
 use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
 
-use super::work::Numbers;
+/// The recorder's source.
+const SHIM: &str = include_str!("../shim.c");
 
 /// One thing the child did.
 #[derive(Debug)]
-pub(super) struct Record {
-    pub(super) kind: u8,
-    pub(super) path: PathBuf,
-    pub(super) offset: u64,
-    pub(super) data: Vec<u8>,
+pub(crate) struct Record {
+    /// What it did; `A` is a line on standard output.
+    pub(crate) kind: u8,
+    pub(crate) path: PathBuf,
+    pub(crate) offset: u64,
+    pub(crate) data: Vec<u8>,
 }
 
 /// A file, with what of it is on the disk and what is not yet.
@@ -26,76 +30,29 @@ struct Inode {
     pending: Vec<(u64, Option<Vec<u8>>)>,
 }
 
-impl Inode {
-    /// Returns what is there after a power cut.
-    fn survive(&self, luck: Luck, coin: &mut Numbers) -> Vec<u8> {
-        let mut bytes = self.synced.clone();
-        for (number, (offset, data)) in self.pending.iter().enumerate() {
-            match (luck, data) {
-                (Luck::None, _) => break,
-                (Luck::Without(lost), _) => {
-                    if number != lost {
-                        apply(&mut bytes, *offset, data.as_deref());
-                    }
-                }
-                (Luck::Pages(_, in_eight), Some(data)) => {
-                    survive_in_pages(&mut bytes, *offset, data, || coin.below(8) < in_eight);
-                }
-                (Luck::Some(_) | Luck::Pages(..), _) => {
-                    if coin.below(2) == 0 {
-                        apply(&mut bytes, *offset, data.as_deref());
-                    }
-                }
-            }
-        }
-        bytes
-    }
+/// What may survive by luck.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Part {
+    /// A change of a name.
+    Name,
+    /// A write to a file or a cut of it, the first since its sync being number 0.
+    Write(usize),
+    /// A page of a write: the system writes pages back in any order.
+    Page,
 }
 
-/// Does a part of a write: those of its pages that are lucky. The file has its length in any case.
-fn survive_in_pages(
-    bytes: &mut Vec<u8>,
-    offset: u64,
-    data: &[u8],
-    mut lucky: impl FnMut() -> bool,
-) {
-    let begin = usize::try_from(offset).expect("a small file");
-    let end = begin + data.len();
-    bytes.resize(bytes.len().max(end), 0);
-    let mut at = begin;
-    while at < end {
-        let next = ((at / PAGE + 1) * PAGE).min(end);
-        if lucky() {
-            bytes[at..next].copy_from_slice(&data[at - begin..next - begin]);
-        }
-        at = next;
-    }
-}
+/// What the system writes back as one.
+const PAGE: usize = 4096;
 
 /// A disk that keeps only what was synced, names of files and directories included.
 #[derive(Debug, Default)]
-pub(super) struct Disk {
+pub(crate) struct Disk {
     inodes: Vec<Inode>,
     names: BTreeMap<PathBuf, usize>,
     synced_names: BTreeMap<PathBuf, usize>,
     directories: BTreeSet<PathBuf>,
     synced_directories: BTreeSet<PathBuf>,
 }
-
-/// What of the unsynced survives.
-#[derive(Debug, Clone, Copy)]
-pub(super) enum Luck {
-    None,
-    /// Each write of each file and each change of a name on its own, as this seed has it.
-    Some(u64),
-    /// Each page of each write on its own, so many in eight: the system writes pages back in any order.
-    Pages(u64, u64),
-    /// All of it but this one of the writes of each file: the first is number 0.
-    Without(usize),
-}
-
-/// What the system writes back as one.
-const PAGE: usize = 4096;
 
 fn apply(bytes: &mut Vec<u8>, offset: u64, data: Option<&[u8]>) {
     let offset = usize::try_from(offset).expect("a small file");
@@ -110,13 +67,34 @@ fn apply(bytes: &mut Vec<u8>, offset: u64, data: Option<&[u8]>) {
     }
 }
 
+/// Does a part of a write: those of its pages that are lucky. With any of them the file has its length.
+fn apply_pages(
+    bytes: &mut Vec<u8>,
+    offset: u64,
+    data: &[u8],
+    is_lucky: &mut dyn FnMut(Part) -> bool,
+) {
+    let begin = usize::try_from(offset).expect("a small file");
+    let end = begin + data.len();
+    let mut at = begin;
+    while at < end {
+        let next = ((at / PAGE + 1) * PAGE).min(end);
+        if is_lucky(Part::Page) {
+            bytes.resize(bytes.len().max(end), 0);
+            bytes[at..next].copy_from_slice(&data[at - begin..next - begin]);
+        }
+        at = next;
+    }
+}
+
 impl Disk {
     fn inode(&mut self, path: &Path) -> Option<&mut Inode> {
         let number = *self.names.get(path)?;
         Some(&mut self.inodes[number])
     }
 
-    pub(super) fn play(&mut self, record: &Record) {
+    /// Does to the disk what was recorded.
+    pub(crate) fn play(&mut self, record: &Record) {
         let path = &record.path;
         match record.kind {
             b'C' => {
@@ -165,17 +143,14 @@ impl Disk {
         self.synced_directories.extend(made.cloned());
     }
 
-    /// Returns the names that survive: the synced ones, and with luck any of the others,
+    /// Returns the names that survive: the synced ones, and any of the others that are lucky,
     /// each on its own. A removal that was not synced may be forgotten.
-    fn surviving_names(&self, luck: Luck, coin: &mut Numbers) -> BTreeMap<PathBuf, usize> {
+    fn surviving_names(&self, is_lucky: &mut dyn FnMut(Part) -> bool) -> BTreeMap<PathBuf, usize> {
         let mut names = self.synced_names.clone();
-        if matches!(luck, Luck::None) {
-            return names;
-        }
         let both: BTreeSet<&PathBuf> = names.keys().chain(self.names.keys()).collect();
         let both: Vec<PathBuf> = both.into_iter().cloned().collect();
         for path in both {
-            if self.names.get(&path) == self.synced_names.get(&path) || coin.below(2) == 0 {
+            if self.names.get(&path) == self.synced_names.get(&path) || !is_lucky(Part::Name) {
                 continue;
             }
             match self.names.get(&path) {
@@ -186,32 +161,60 @@ impl Disk {
         names
     }
 
-    /// Writes what survives into a directory.
-    pub(super) fn survive(&self, from: &Path, to: &Path, luck: Luck) {
+    /// Writes what survives into a directory: what was synced, and of the rest each write of each file and each change
+    /// of a name that is lucky. Of a write that is not, pages may be.
+    pub(crate) fn survive(&self, from: &Path, to: &Path, is_lucky: &mut dyn FnMut(Part) -> bool) {
         let _ = fs::remove_dir_all(to);
         fs::create_dir_all(to).expect("made");
-        let mut coin = Numbers(match luck {
-            Luck::None | Luck::Without(_) => 0,
-            Luck::Some(seed) | Luck::Pages(seed, _) => seed,
-        });
         for path in &self.synced_directories {
             let inside = path.strip_prefix(from).expect("recorded below it");
             fs::create_dir_all(to.join(inside)).expect("made");
         }
-        for (path, number) in &self.surviving_names(luck, &mut coin) {
+        for (path, number) in &self.surviving_names(is_lucky) {
             let parent = path.parent().expect("inside the store");
             if parent != from && !self.synced_directories.contains(parent) {
                 continue; // the directory it is in is lost
             }
-            let bytes = self.inodes[*number].survive(luck, &mut coin);
+            let inode = &self.inodes[*number];
+            let mut bytes = inode.synced.clone();
+            for (write, (offset, data)) in inode.pending.iter().enumerate() {
+                if is_lucky(Part::Write(write)) {
+                    apply(&mut bytes, *offset, data.as_deref());
+                } else if let Some(data) = data {
+                    apply_pages(&mut bytes, *offset, data, is_lucky);
+                }
+            }
             let inside = path.strip_prefix(from).expect("recorded below it");
             fs::write(to.join(inside), bytes).expect("written");
         }
     }
 }
 
+/// Compiles the recorder, to be preloaded.
+pub(crate) fn shim(directory: &Path) -> PathBuf {
+    let library = directory.join("shim.so");
+    let mut compiler = Command::new("cc")
+        .args(["-shared", "-fPIC", "-O1", "-Wall", "-x", "c", "-o"])
+        .arg(&library)
+        .args(["-", "-ldl", "-lpthread"])
+        .stdin(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("this test needs a C compiler called `cc` (on Debian: apt install gcc)");
+    let mut source = compiler.stdin.take().expect("piped");
+    source.write_all(SHIM.as_bytes()).expect("it reads");
+    drop(source);
+    let output = compiler.wait_with_output().expect("it ends");
+    assert!(
+        output.status.success(),
+        "the shim does not compile:\n{}",
+        String::from_utf8_lossy(&output.stderr)
+    );
+    library
+}
+
 /// Reads the shim's log. Its last record may be cut off: threads of the child may be at work when it ends.
-pub(super) fn parse(mut rest: &[u8]) -> Vec<Record> {
+pub(crate) fn parse(mut rest: &[u8]) -> Vec<Record> {
     std::iter::from_fn(|| next_record(&mut rest)).collect()
 }
 

@@ -12,7 +12,7 @@ use workflow_runtime::store::Store;
 use workflow_runtime::store::sled::{SledOptions, SledStore};
 
 use super::child;
-use super::disk::{Disk, Luck, Record, parse};
+use super::disk::{Disk, Part, Record, parse, shim};
 use super::story::{self, Told};
 use super::work::{Expected, Look, Numbers, look};
 
@@ -20,23 +20,33 @@ use super::work::{Expected, Look, Numbers, look};
 /// says more.
 const CUTS: usize = 6;
 
-/// Compiles the shim.
-pub(super) fn shim(directory: &Path) -> PathBuf {
-    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("crash/shim.c");
-    let library = directory.join("shim.so");
-    let output = Command::new("cc")
-        .args(["-shared", "-fPIC", "-O1", "-Wall", "-o"])
-        .arg(&library)
-        .arg(&source)
-        .args(["-ldl", "-lpthread"])
-        .output()
-        .expect("this test needs a C compiler called `cc` (on Debian: apt install gcc)");
-    assert!(
-        output.status.success(),
-        "the shim does not compile:\n{}",
-        String::from_utf8_lossy(&output.stderr)
-    );
-    library
+/// What of the unsynced survives.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Luck {
+    None,
+    /// Each write of each file and each change of a name on its own, as this seed has it.
+    Some(u64),
+    /// Each page of each write on its own, so many in eight.
+    Pages(u64, u64),
+    /// All of it but this one of the writes of each file: the first is number 0.
+    Without(usize),
+}
+
+impl Luck {
+    /// Writes what survives on a disk into a directory.
+    pub(super) fn survive(self, disk: &Disk, from: &Path, to: &Path) {
+        let mut coin = Numbers(match self {
+            Self::None | Self::Without(_) => 0,
+            Self::Some(seed) | Self::Pages(seed, _) => seed,
+        });
+        disk.survive(from, to, &mut |part| match (self, part) {
+            (Self::None, _) => false,
+            (Self::Without(lost), Part::Write(number)) => number != lost,
+            (Self::Pages(_, in_eight), Part::Page) => coin.below(8) < in_eight,
+            (Self::Pages(..), Part::Write(_)) | (Self::Some(_) | Self::Without(_), Part::Page) => false,
+            (_, Part::Name) | (Self::Some(_), Part::Write(_)) => coin.below(2) == 0,
+        });
+    }
 }
 
 /// Records a child at work.
@@ -139,7 +149,7 @@ async fn cut_power(task: &str) -> Vec<(usize, Outcome)> {
             let acknowledged = child::acknowledged(&said);
             let told = child::told(&said);
             for luck in [Luck::None, Luck::Some(at as u64)] {
-                disk.survive(&store, &after, luck);
+                luck.survive(&disk, &store, &after);
                 let outcome = examine(&after, &acknowledged, &told).await;
                 outcomes.push((at, outcome));
             }
@@ -223,7 +233,7 @@ async fn a_power_cut_while_a_store_is_made_leaves_a_directory_that_opens() {
             return; // from here on it is the other tests' business
         }
         for luck in [Luck::None, Luck::Some(at as u64), Luck::Some(!(at as u64))] {
-            disk.survive(&store, &after, luck);
+            luck.survive(&disk, &store, &after);
             let outcome = examine(&after, &[], &[]).await;
             assert_eq!(
                 outcome,

@@ -8,8 +8,8 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use super::child;
-use super::disk::{Disk, Luck, Record};
-use super::power::{Outcome, cuts, examine, record, recorded, records};
+use super::disk::{Disk, Record};
+use super::power::{Luck, Outcome, cuts, examine, record, recorded, records};
 
 /// The size of sled's segments.
 const SEGMENT: u64 = 1024 * 1024;
@@ -166,7 +166,7 @@ async fn expect_kept_at_the_worst(task: &str) {
         let (acknowledged, told) = (child::acknowledged(&said), child::told(&said));
         for (number, luck) in LUCKS.iter().enumerate() {
             let luck = luck(seed() ^ (window.at * LUCKS.len() + number) as u64);
-            disk.survive(&store, &after, luck);
+            luck.survive(&disk, &store, &after);
             let outcome = examine(&after, &acknowledged, &told).await;
             assert_eq!(
                 outcome,
@@ -241,7 +241,7 @@ async fn a_power_cut_while_the_store_of_a_killed_process_is_opened_loses_nothing
             continue;
         }
         for luck in [Luck::Without(0), Luck::Some(at as u64)] {
-            disk.survive(&store, &after, luck);
+            luck.survive(&disk, &store, &after);
             let outcome = examine(&after, &child::acknowledged(&said), &[]).await;
             assert_eq!(
                 outcome,

@@ -55,10 +55,13 @@ pub(super) struct Body {
 
 impl Body {
     pub(super) fn of<T: Serialize + ?Sized>(payloads: &Payloads, value: &T) -> Self {
-        Self {
-            payload: payloads.without_codec().encode(value),
-            digest: digest(value).ok().map(|digest| digest.strict),
-        }
+        let payload = payloads.without_codec().encode(value);
+        // A value that is refused may be too large to be looked at.
+        let digest = match payload {
+            Ok(_) => digest(value).ok().map(|digest| digest.strict),
+            Err(_) => None,
+        };
+        Self { payload, digest }
     }
 }
 

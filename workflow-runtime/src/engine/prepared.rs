@@ -12,7 +12,7 @@ use super::{EngineError, Services};
 use crate::call::args::{NamedWorkflowArgs, OrderedWorkflowArgs, WorkflowArgsSeed};
 use crate::call::{Workflow, WorkflowDefinition};
 use crate::clock::Timestamp;
-use crate::digest::{Digest, InputDigest, digest};
+use crate::digest::{Digest, InputDigest, digest_within};
 use crate::ids::{DERIVATION_VERSION, RunId};
 use crate::journal::{Chain, Draft, Event, Parent, RunStarted};
 use crate::payload::{PayloadError, Payloads, Place};
@@ -52,16 +52,27 @@ impl EncodedCall {
         services: &Services,
         input: &W::Input,
     ) -> Result<InputDigest, EngineError> {
-        let WorkflowDefinition { name, version, .. } = *W::DEFINITION;
+        let WorkflowDefinition {
+            name,
+            version,
+            args,
+            ..
+        } = *W::DEFINITION;
         if services.registry.find(name, version).is_none() {
             return Err(EngineError::NotRegistered {
                 workflow: name,
                 version,
             });
         }
-        digest(&OrderedWorkflowArgs(input)).map_err(|error| EngineError::Input {
-            workflow: name,
-            problem: PayloadError::Serialize(error.to_string()),
+        let payloads = &services.payloads;
+        digest_within(&OrderedWorkflowArgs(input), payloads.limit()).map_err(|error| {
+            // Where there is no payload either, that says it better.
+            let encoded = payloads.encode(&NamedWorkflowArgs(args, input));
+            let otherwise = || PayloadError::Serialize(error.to_string());
+            EngineError::Input {
+                workflow: name,
+                problem: encoded.err().unwrap_or_else(otherwise),
+            }
         })
     }
 
