@@ -36,12 +36,20 @@ struct Case {
 }
 
 /// All rows.
-pub(crate) const ALL: [Row; 1] = [Row {
-    name: "simulation",
-    full: 1_000_000,
-    case: simulated,
-    counted: "processes",
-}];
+pub(crate) const ALL: &[Row] = &[
+    Row {
+        name: "simulation",
+        full: 1_000_000,
+        case: simulated,
+        counted: "processes",
+    },
+    Row {
+        name: "same-seed-same-trace",
+        full: 100_000,
+        case: simulated_twice,
+        counted: "processes",
+    },
+];
 
 fn simulated(seed: u64) -> Case {
     let verdict = sim::case(seed);
@@ -50,6 +58,18 @@ fn simulated(seed: u64) -> Case {
         count: verdict.processes as u64,
         trace: verdict.trace.to_hex()[..16].to_owned(),
     }
+}
+
+/// The same seed twice: everything that was written and done must be the same, byte for byte.
+fn simulated_twice(seed: u64) -> Case {
+    let (mut first, again) = (simulated(seed), simulated(seed));
+    if first.trace != again.trace {
+        let (one, other) = (&first.trace, &again.trace);
+        let differs = format!("the trace is {one} and, the second time, {other}");
+        first.violations.push(differs);
+    }
+    first.count += again.count;
+    first
 }
 
 impl Row {

@@ -74,6 +74,10 @@
 //! - `testing`: `testing`, what users' tests need: an engine in virtual time, a ledger, crashes at every write.
 //! - `proptest`: `testing::strategies`, keys and payloads for property tests.
 
+#[macro_use]
+#[cfg_attr(feature = "seeded-bugs", doc(hidden))]
+pub mod seeded;
+
 mod call;
 mod context;
 mod determinism;

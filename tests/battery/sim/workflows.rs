@@ -9,12 +9,21 @@ use futures::FutureExt as _;
 use futures::future::{BoxFuture, join_all, select_all};
 use futures::stream::{FuturesUnordered, StreamExt as _, TryStreamExt as _};
 use workflow_runtime::{
-    Error, Result, abort, get_step_metadata, signals, sleep, start_child, step, timeout, workflow,
+    Error, Result, abort, get_step_metadata, signals, sleep, start_child, step, timeout, wait_for,
+    workflow,
 };
 
 use super::program::{Ending, Program, branch, broken_value, fold, step_value};
 use super::world::{Kind, World};
 use crate::chance::mix;
+
+/// What the steps below allow: attempts, and milliseconds between two.
+pub(crate) const LIMITS: [(&str, u32, u64); 4] = [
+    ("work", 12, 100),
+    ("breaks", 2, 30_000),
+    ("keep", 12, 30_000),
+    ("take_back", 12, 30_000),
+];
 
 /// More attempts than a step ever fails and a case ever crashes.
 #[step(max_attempts = 12, backoff = "5ms..100ms")]
@@ -129,5 +138,23 @@ pub(crate) async fn interpret(program: Program, given: u64, ending: Ending) -> R
         Ending::Value => Ok(value),
         Ending::Failure => Err(Error::new("meant to fail")),
         Ending::Abort => abort("meant to end").await,
+    }
+}
+
+/// What a workflow that cannot go on says.
+pub(crate) const POISON: &str = "a workflow that panics on purpose";
+
+/// A run that cannot go on, and must not stop the others.
+#[workflow(key_ttl = "36500d")]
+pub(crate) async fn poison() -> Result<u64> {
+    panic!("{POISON}")
+}
+
+/// A short run whose key expires and which is removed when its time is over; one that waits does not end before it is told to.
+#[workflow(key_ttl = "1h")]
+pub(crate) async fn brief(waits: bool) -> Result<u64> {
+    match waits {
+        true => Ok(wait_for::<u64>("go").await?),
+        false => work(7, 0, 1).await,
     }
 }

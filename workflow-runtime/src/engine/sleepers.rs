@@ -101,6 +101,12 @@ impl Sleepers {
         self.index().at.len()
     }
 
+    /// When a run is to be woken, if it is to be at a time.
+    #[cfg(feature = "testing")]
+    pub(super) fn due_at(&self, run: RunId) -> Option<Timestamp> {
+        self.index().at.get(&run).copied()
+    }
+
     /// Keeps the entry of a run that falls asleep, if somebody may wait for it.
     pub(super) fn keep(&self, run: RunId, entry: &Arc<RunEntry>) {
         let mut index = self.index();
@@ -171,6 +177,7 @@ async fn read(shared: Weak<Shared>) {
         };
         for sleeper in &page {
             if let Some(at) = sleeper.wake_at
+                && !seeded!(OrphanedRun)
                 && *sleeper.namespace == *shared.services.namespace
             {
                 shared.sleepers.add(at, sleeper.run);
