@@ -2,17 +2,17 @@
 //!
 //! Owns the judgement of one case. Reads, and never repairs or waits.
 
-use std::collections::HashSet;
+use std::collections::{BTreeSet, HashSet};
 use std::sync::Arc;
 
 use workflow_runtime::journal::{Event, Journal, Outcome};
 use workflow_runtime::store::Store;
 use workflow_runtime::store::memory::MemoryStore;
 use workflow_runtime::testing::{Violation, Witness};
-use workflow_runtime::{EngineError, RunId};
+use workflow_runtime::{EngineError, MessageId, RunId};
 
-use super::life::Reader;
 use super::program::{Ending, possible};
+use super::reader::Reader;
 use super::world::Kind;
 use super::{Acknowledged, Case, OWN};
 use crate::chance::Chance;
@@ -34,18 +34,20 @@ pub(super) fn store(store: MemoryStore, reader: &Reader, told: &Acknowledged) ->
 /// A record goes bad: it must be said of which run, whatever record it is.
 pub(super) fn damage(store: &MemoryStore, chance: &mut Chance, now: u64) -> Vec<String> {
     let journals = Reader::open(store.clone(), OWN, now).journals();
-    let readable: Vec<(RunId, usize)> = journals
+    let records: Vec<(RunId, u64)> = journals
         .into_iter()
-        .filter_map(|(run, journal)| Some((run, journal.ok()?.records().len())))
+        .filter_map(|(run, journal)| Some((run, journal.ok()?)))
+        .flat_map(|(run, journal)| {
+            let records = journal.records().to_vec();
+            records.into_iter().map(move |record| (run, record.seq))
+        })
         .collect();
-    if readable.is_empty() {
+    if records.is_empty() {
         return Vec::new();
     }
-    let (run, records) = chance.one_of(&readable);
-    let seq = chance.below(records as u64);
-    // A run that begins anew has forgotten some: those cannot go bad.
+    let (run, seq) = chance.one_of(&records);
     if !store.damage(run, seq) {
-        return Vec::new();
+        return vec![format!("18: record {seq} of {run} is read, and not there")];
     }
     let mut witness = Witness::new();
     witness.damaged(run);
@@ -82,6 +84,39 @@ pub(super) fn whole(case: &Case, reader: &Reader, told: &Acknowledged) -> Vec<St
             Err(error) => wrong.push(format!("2: the journal of {run}: {error}")),
         }
     }
+    wrong.extend(messages(case, reader));
+    wrong
+}
+
+/// A message came if and only if the step that left it completed, and under one id.
+fn messages(case: &Case, reader: &Reader) -> Vec<String> {
+    let received = case.world.received();
+    let came: BTreeSet<(RunId, u64)> = received
+        .iter()
+        .map(|(run, _, value)| (*run, *value))
+        .collect();
+    let ids: BTreeSet<MessageId> = received.iter().map(|(_, id, _)| *id).collect();
+    let mut sent = BTreeSet::new();
+    for (run, journal) in reader.journals() {
+        let Ok(journal) = journal else { continue };
+        for record in journal.records() {
+            if let Event::StepCompleted(step) = &record.event
+                && let (Outcome::Ok(value), "post") = (&step.outcome, &*step.name)
+                && let Ok(value) = rmp_serde::from_slice(value)
+            {
+                sent.insert((run, value));
+            }
+        }
+    }
+    let mut wrong = Vec::new();
+    if came != sent {
+        wrong.push(format!("1: of the messages {sent:?} there came {came:?}"));
+    }
+    if ids.len() != received.len() || received.len() != came.len() {
+        wrong.push(format!(
+            "5: a message has two ids, or two have one: {received:?}"
+        ));
+    }
     wrong
 }
 
@@ -106,6 +141,7 @@ fn journal_holds(case: &Case, journal: &Journal) -> Vec<String> {
                 | Event::RunFailed(_)
                 | Event::RunAborted(_)
                 | Event::RunCancelled(_)
+                | Event::RunContinued(_)
         )
     );
     if !is_ended {

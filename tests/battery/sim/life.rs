@@ -5,16 +5,15 @@
 use std::time::{Duration, SystemTime};
 
 use tokio::runtime::{Builder, Runtime};
-use workflow_runtime::journal::Journal;
-use workflow_runtime::store::memory::MemoryStore;
 use workflow_runtime::store::{ParkReason, Store as _};
-use workflow_runtime::testing::{TestEngine, Witness};
+use workflow_runtime::store::memory::MemoryStore;
+use workflow_runtime::testing::TestEngine;
 use workflow_runtime::{Engine, EngineError, Queue, Retention, RunHandle, RunId, RunStatus};
 
 use super::check::numbered;
 use super::fate::{Fate, Stop};
 use super::program::{Ending, Program, heard, signal_value};
-use super::workflows::{brief, interpret, poison};
+use super::workflows::{OUTBOX, brief, deliver, interpret, onward, passes, poison};
 use super::{Acknowledged, Case, OWN};
 
 /// When the first process begins, in seconds.
@@ -22,11 +21,6 @@ pub(super) const FIRST_MORNING: u64 = 1_900_000_000;
 
 /// Rounds of talking after which a run that has not ended never will: they take virtual months.
 const PATIENCE: u64 = 400;
-
-const MINUTE: Duration = Duration::from_secs(60);
-
-/// How long the key of a short run names it; what `workflows` says.
-const BRIEF_KEY: Duration = Duration::from_secs(60 * 60);
 
 /// How long short runs are kept.
 pub(super) const KEEPS: Duration = Duration::from_secs(2 * 60 * 60);
@@ -47,7 +41,7 @@ pub(super) struct Lived {
     pub(super) violations: Vec<String>,
 }
 
-fn runtime() -> Runtime {
+pub(super) fn runtime() -> Runtime {
     let mut builder = Builder::new_current_thread();
     // Its time stands still from the beginning: between a runtime's first moment and a later pause real time passes.
     builder
@@ -99,11 +93,17 @@ async fn process(
         .register::<interpret>()
         .register::<poison>()
         .register::<brief>()
+        .register::<passes>()
+        .register::<onward>()
         .resource_arc(case.world.clone())
         .configure(|engine| {
             engine
                 .queue(Queue::named(QUEUE).concurrency(1))
                 .retention_of::<brief>(Retention::of(KEEPS))
+                .outbox(OUTBOX, {
+                    let world = case.world.clone();
+                    move |message| deliver(world.clone(), message)
+                })
         })
         .seed(case.seed)
         .starts_at(SystemTime::UNIX_EPOCH + Duration::from_secs(began_at))
@@ -139,14 +139,14 @@ async fn process(
 }
 
 /// Those outside, who talk to one process.
-struct Talk<'c> {
-    case: &'c Case,
+pub(super) struct Talk<'c> {
+    pub(super) case: &'c Case,
     fate: Fate,
-    store: &'c MemoryStore,
-    engine: &'c TestEngine,
-    told: &'c mut Acknowledged,
+    pub(super) store: &'c MemoryStore,
+    pub(super) engine: &'c TestEngine,
+    pub(super) told: &'c mut Acknowledged,
     turned: &'c mut i64,
-    violations: &'c mut Vec<String>,
+    pub(super) violations: &'c mut Vec<String>,
 }
 
 impl Talk<'_> {
@@ -155,6 +155,9 @@ impl Talk<'_> {
         let Some(run) = self.start().await else {
             return Stop::Early;
         };
+        if self.fate.chance.once_in(3) {
+            self.guard().await;
+        }
         for round in 0..PATIENCE {
             if self.store.failure().is_some() {
                 self.nothing_is_acknowledged(&run).await;
@@ -169,10 +172,12 @@ impl Talk<'_> {
                     self.told.cancel_heard = true;
                 }
             }
-            let Some(open) = self.unfinished().await else {
+            let open = self.unfinished().await;
+            let posts = self.engine.outbox(OUTBOX).pending().await;
+            let (Some(open), Ok(posts)) = (open, posts) else {
                 continue; // the disk has failed
             };
-            if open.is_empty() {
+            if open.is_empty() && posts == 0 {
                 if self.fate.chance.once_in(3) && !self.coda().await {
                     continue; // the disk has failed
                 }
@@ -315,97 +320,5 @@ impl Talk<'_> {
         if let Ok(run) = self.engine.start(nap).await {
             self.told.witness.started(OWN, run.id());
         }
-    }
-
-    /// When all has ended: short runs whose keys expire, and which are removed. `false`: the disk has failed.
-    async fn coda(&mut self) -> bool {
-        self.try_coda().await.is_some()
-    }
-
-    async fn try_coda(&mut self) -> Option<()> {
-        // Without a key: only that it has not ended keeps it.
-        let waiting = self.engine.start(brief(true)).await.ok()?;
-        self.told.witness.started(OWN, waiting.id());
-        let first = self.brief().await?;
-        first.result().await.ok()?;
-        self.look().await?;
-        self.engine.advance(BRIEF_KEY - MINUTE).await;
-        self.brief().await?;
-        self.engine.advance(2 * MINUTE).await;
-        let second = self.brief().await?;
-        self.brief().await?.result().await.ok()?;
-        second.result().await.ok()?;
-        self.look().await?;
-        self.engine.advance(KEEPS + BRIEF_KEY).await;
-        self.engine.sweep().await.ok()?;
-        self.look().await?;
-        let go = self.engine.signal(waiting.id(), "go", &1_u64).key("go");
-        go.await.ok()?;
-        waiting.result().await.ok()?;
-        Some(())
-    }
-
-    /// Starts a short run.
-    async fn brief(&mut self) -> Option<RunHandle<brief>> {
-        let run = self.engine.start(brief(false)).key("brief").await.ok()?;
-        let witness = &mut self.told.witness;
-        witness.started_under("brief", OWN, run.id(), Some(BRIEF_KEY));
-        Some(run)
-    }
-
-    /// Has the witness look at the engine that lives.
-    async fn look(&mut self) -> Option<()> {
-        self.told.hear(&self.case.world);
-        let found = self.told.witness.check(self.engine).await.ok()?;
-        self.violations.extend(numbered(Ok(found)));
-        Some(())
-    }
-}
-
-/// A process that looks and does nothing: its engine knows no workflow.
-pub(super) struct Reader {
-    pub(super) runtime: Runtime,
-    engine: TestEngine,
-    store: MemoryStore,
-}
-
-impl Reader {
-    pub(super) fn open(store: MemoryStore, namespace: &str, now: u64) -> Self {
-        let runtime = runtime();
-        let builder = TestEngine::builder()
-            .configure(|engine| engine.namespace(namespace))
-            .starts_at(SystemTime::UNIX_EPOCH + Duration::from_secs(now))
-            .store(store.clone());
-        let opened = runtime.block_on(builder.open());
-        Self {
-            engine: opened.expect("a store in memory opens"),
-            runtime,
-            store,
-        }
-    }
-
-    /// Has a witness look.
-    pub(super) fn check(&self, witness: &mut Witness) -> Vec<String> {
-        numbered(self.runtime.block_on(witness.check(&self.engine)))
-    }
-
-    /// All runs with their journals, by id.
-    pub(super) fn journals(&self) -> Vec<(RunId, Result<Journal, EngineError>)> {
-        self.runtime.block_on(async {
-            let page = self.engine.runs().limit(10_000).await.expect("lists");
-            let mut runs: Vec<RunId> = page.runs.iter().map(|header| header.run).collect();
-            runs.sort();
-            let mut journals = Vec::new();
-            for run in runs {
-                journals.push((run, self.engine.journal(run).await));
-            }
-            journals
-        })
-    }
-
-    /// The bytes of a run.
-    pub(super) fn frames(&self, run: RunId) -> Vec<bytes::Bytes> {
-        let journal = self.store.journal(run);
-        self.runtime.block_on(journal).expect("reads").frames
     }
 }

@@ -6,10 +6,12 @@
 //!
 //! Owns the course of one case. What it must hold to is in `check`.
 
+mod around;
 mod check;
 mod fate;
 mod life;
 mod program;
+mod reader;
 mod workflows;
 mod world;
 
@@ -23,6 +25,7 @@ use workflow_runtime::testing::Witness;
 
 use self::fate::{Fate, Stop};
 use self::program::{Ending, Maker, Program};
+use self::reader::Reader;
 use self::world::{Effect, World};
 use crate::chance::Chance;
 
@@ -60,6 +63,8 @@ struct Acknowledged {
     signals: BTreeSet<(RunId, u64, u64)>,
     /// The run that cannot go on.
     poison: Option<RunId>,
+    /// What the guarded work gave.
+    guarded: Option<u64>,
     /// Somebody asked for a cancellation: it may have been heard even if nobody said so.
     cancel_asked: bool,
     cancel_heard: bool,
@@ -121,12 +126,12 @@ pub(crate) fn case(seed: u64) -> Verdict {
         violations.extend(lived.violations);
         let is_over = matches!(lived.stop, Stop::Over | Stop::Hung);
         let after = store.reopen(surviving);
-        let reader = life::Reader::open(store.reopen(surviving), OWN, lived.ended_at);
+        let reader = Reader::open(store.reopen(surviving), OWN, lived.ended_at);
         violations.extend(check::after_process(&case, &reader, &mut told));
         violations.extend(check::store(store.reopen(surviving), &reader, &told));
         if is_over || !violations.is_empty() {
             violations.extend(check::whole(&case, &reader, &told));
-            let another = life::Reader::open(store.reopen(surviving), "other", lived.ended_at);
+            let another = Reader::open(store.reopen(surviving), "other", lived.ended_at);
             violations.extend(another.check(&mut told.witness));
             let damaged = store.reopen(surviving);
             violations.extend(check::damage(&damaged, &mut chance, lived.ended_at));

@@ -2,10 +2,10 @@
 //!
 //! Owns the effects. It outlives every process of a case, as the world does, and never knows why it is asked.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use workflow_runtime::{RunId, StepId, get_step_metadata};
+use workflow_runtime::{MessageId, RunId, StepId, get_step_metadata};
 
 /// What a step did.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -33,6 +33,10 @@ struct Book {
     asked: Vec<Asked>,
     /// How many of them somebody was told of.
     told: usize,
+    /// Messages that came: the run that sent them, their ids and what they say.
+    received: BTreeSet<(RunId, MessageId, u64)>,
+    /// How often the guarded work was done.
+    guarded: u64,
 }
 
 /// A body that ran.
@@ -65,6 +69,28 @@ impl World {
         let mut book = self.book();
         book.asked.push(asked);
         book.effects.entry(meta.step_id).or_insert(effect);
+    }
+
+    /// Takes a message.
+    pub(crate) fn receive(&self, run: RunId, id: MessageId, value: u64) {
+        self.book().received.insert((run, id, value));
+    }
+
+    /// The messages that came, each once.
+    pub(crate) fn received(&self) -> Vec<(RunId, MessageId, u64)> {
+        self.book().received.iter().copied().collect()
+    }
+
+    /// Does the guarded work, and says how often it was done before.
+    pub(crate) fn guarded(&self) -> u64 {
+        let mut book = self.book();
+        book.guarded += 1;
+        book.guarded - 1
+    }
+
+    /// How often the guarded work was done.
+    pub(crate) fn times_guarded(&self) -> u64 {
+        self.book().guarded
     }
 
     /// The bodies that ran since this was asked last.

@@ -161,3 +161,19 @@ impl Plan {
         self.arrivals.tell_all();
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn arrivals_in_one_engine_are_told_apart_and_those_of_another_do_not_move_them() {
+        let at = Timestamp::from_micros;
+        let (plan, ahead) = (Plan::default(), Plan::default());
+        assert_eq!(ahead.arrived(at(9_000)), at(9_000));
+        assert_eq!(plan.arrived(at(5)), at(5));
+        assert_eq!(plan.arrived(at(5)), at(6), "the same moment");
+        assert_eq!(plan.arrived(at(2)), at(7), "the clock was turned back");
+        assert_eq!(plan.arrived(at(50)), at(50));
+    }
+}

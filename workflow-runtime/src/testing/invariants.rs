@@ -1,8 +1,9 @@
 //! What holds of every journal, whatever went wrong: the invariants, checked in one place.
 //!
 //! Owns the rules that can be judged from journals alone, as a pure function over one journal, and the walk over
-//! all journals of an engine. It repairs nothing and drives nothing. The files: `rule` has the list, `witness` what
-//! somebody was told, `judging` what an engine says to it, `probing` what a store does without an engine.
+//! all journals of an engine. It repairs nothing and drives nothing. The files: `rule` has the list, `judging` looks at
+//! an engine, `witness` has what somebody was told, `promises` and `answers` compare the two, `probing` asks a store without an
+//! engine.
 
 /// Where the only gap that a journal may have begins: what a run is stays.
 const FIRST_FORGOTTEN: usize = 2;
@@ -15,8 +16,10 @@ fn forgets(records: &[Record]) -> bool {
         .any(|record| matches!(record.event, Event::Checkpoint(_)))
 }
 
+mod answers;
 mod judging;
 mod probing;
+mod promises;
 mod rule;
 #[cfg(test)]
 mod tests;
@@ -255,8 +258,9 @@ impl<'a> Check<'a> {
         }
     }
 
+    /// By its call: a child that went on as a new run ends as the last one of its line.
     fn child_ended(&mut self, seq: u64, call: StepId, child: RunId) {
-        if self.children.remove(&call) != Some(child) {
+        if self.children.remove(&call).is_none() {
             let problem = format!("record {seq} ends child {child}, which is not running");
             self.found(Invariant::Children, problem);
         }

@@ -76,6 +76,8 @@ pub(super) struct Seen {
 #[derive(Debug, Default)]
 pub(super) struct Answers {
     pub(super) runs: Vec<RunId>,
+    /// The latest time that a clock had shown at each answer: it may have been turned back since.
+    pub(super) at: Vec<Timestamp>,
     /// What was promised for after the end of its run; `None`: for ever.
     pub(super) ttl: Option<Duration>,
 }
@@ -127,6 +129,7 @@ impl Witness {
         answers.ttl = ttl;
         if answers.runs.last() != Some(&run) {
             answers.runs.push(run);
+            answers.at.push(self.latest);
         }
     }
 
