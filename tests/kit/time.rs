@@ -204,7 +204,7 @@ async fn two_engines_in_a_test_that_paused_time_itself_share_it() {
     assert_eq!(second.elapsed(), first.elapsed());
 }
 
-#[step(max_attempts = 4, backoff = "300us..7ms")]
+#[step(max_attempts = 4, backoff = "1ms..7ms")]
 async fn uneven(n: u64) -> Result<u64> {
     tokio::time::sleep(Duration::from_micros(137 * n)).await;
     match get_step_metadata().attempt {

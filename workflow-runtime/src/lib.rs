@@ -75,7 +75,7 @@
 //! - `proptest`: `testing::strategies`, keys and payloads for property tests.
 
 #[macro_use]
-#[cfg_attr(feature = "seeded-bugs", doc(hidden))]
+#[doc(hidden)]
 pub mod seeded;
 
 mod call;

@@ -16,8 +16,15 @@ macro_rules! seeded {
 #[cfg(not(feature = "seeded-bugs"))]
 macro_rules! seeded {
     ($bug:ident) => {
-        false
+        $crate::seeded::never()
     };
+}
+
+/// What every question for a mistake is answered without the feature.
+#[cfg(not(feature = "seeded-bugs"))]
+#[inline(always)]
+pub(crate) const fn never() -> bool {
+    false
 }
 
 #[cfg(all(feature = "seeded-bugs", not(debug_assertions)))]

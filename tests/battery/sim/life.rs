@@ -5,8 +5,8 @@
 use std::time::{Duration, SystemTime};
 
 use tokio::runtime::{Builder, Runtime};
-use workflow_runtime::store::{ParkReason, Store as _};
 use workflow_runtime::store::memory::MemoryStore;
+use workflow_runtime::store::{ParkReason, Store as _};
 use workflow_runtime::testing::TestEngine;
 use workflow_runtime::{Engine, EngineError, Queue, Retention, RunHandle, RunId, RunStatus};
 

@@ -464,10 +464,11 @@ impl Store for MemoryStore {
         match inner.process {
             Process::Closed => return Box::pin(ready(Ok(()))),
             Process::Alive => {}
-            Process::Stopped(_) | Process::Dead => match inner.refusal() {
-                Some(refusal) => return refusal.answer(),
-                None => {} // only if it is to go on by mistake
-            },
+            Process::Stopped(_) | Process::Dead => {
+                if let Some(refusal) = inner.refusal() {
+                    return refusal.answer();
+                }
+            }
         }
         if inner.held.take().is_some() {
             inner.log.sync();
