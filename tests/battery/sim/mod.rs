@@ -161,3 +161,20 @@ fn hush() {
         }));
     });
 }
+
+#[cfg(test)]
+mod tests {
+    /// Cases in which something was wrong once, with the engine or with what was asked of it.
+    const FAILED_ONCE: [u64; 15] = [
+        8, 28, 65, 140, 345, 407, 845, 1_915, 2_600, 5_561, 6_928, 6_948, 23_569, 24_585, 30_749,
+    ];
+
+    #[test]
+    fn cases_that_failed_once_hold_and_have_one_trace() {
+        for seed in FAILED_ONCE {
+            let (first, again) = (super::case(seed), super::case(seed));
+            assert_eq!(first.violations, [] as [String; 0], "seed {seed}");
+            assert_eq!(first.trace, again.trace, "seed {seed}");
+        }
+    }
+}

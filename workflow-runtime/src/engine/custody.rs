@@ -100,12 +100,13 @@ async fn child_without_a_word(shared: &Shared, run: RunId) -> Result<Option<Stri
     let mut open = Vec::new();
     for record in super::inspect::records(shared, run).await? {
         match record.event {
-            Event::ChildStarted(child) if !child.detached => open.push(child.child),
-            Event::ChildFinished(child) => open.retain(|known| *known != child.child),
+            Event::ChildStarted(child) if !child.detached => open.push((child.call, child.child)),
+            // By its call: one that went on as a new run ends as the last of its line.
+            Event::ChildFinished(child) => open.retain(|(call, _)| *call != child.call),
             _ => {}
         }
     }
-    for child in open {
+    for (_, child) in open {
         let newest = super::lines::newest_header(shared, child).await?;
         if newest.is_none_or(|newest| newest.end().is_some()) {
             // The word is written with the child's end: read behind it, the letter is there.

@@ -56,6 +56,17 @@ impl Witness {
             if !has_ended {
                 found.extend(self.in_the_mail(engine, &line).await?);
             }
+            if !has_ended && seen.signals.iter().any(|signal| !found.contains(signal)) {
+                // One may have been moved from the mailbox into the journal meanwhile: read in that order, none is missed.
+                let mail = self.in_the_mail(engine, &line).await?;
+                found.clear();
+                for run in &line {
+                    let journal = engine.journal(run.header.run).await?;
+                    let records = journal.records().iter().cloned();
+                    found.extend(records.filter_map(|record| received(record.event)));
+                }
+                found.extend(mail);
+            }
             let mut last = None;
             for signal in &seen.signals {
                 let (name, place) = (&signal.0, found.iter().position(|it| it == signal));
