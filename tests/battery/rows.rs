@@ -118,11 +118,17 @@ const fn row(
 }
 
 /// All rows.
-pub(crate) const ALL: [Row; 25] = [
+pub(crate) const ALL: [Row; 26] = [
     row(
         "simulation",
         (1_000_000, 1),
         How::Seeds(simulated),
+        "processes",
+    ),
+    row(
+        "same-seed-same-trace",
+        (100_000, 1),
+        How::Seeds(simulated_twice),
         "processes",
     ),
     row(
@@ -276,6 +282,18 @@ impl Sum {
             }
         }
     }
+}
+
+/// The same seed twice: everything that was written and done must be the same, byte for byte.
+fn simulated_twice(seed: u64) -> Case {
+    let (mut first, again) = (simulated(seed), simulated(seed));
+    if first.trace != again.trace {
+        let (one, other) = (&first.trace, &again.trace);
+        let differs = format!("the trace is {one} and, the second time, {other}");
+        first.violations.push(differs);
+    }
+    first.count += again.count;
+    first
 }
 
 impl Row {

@@ -75,6 +75,10 @@
 //! - `proptest`: `testing::strategies`, keys and payloads for property tests.
 //! - `encryption`: `encryption::Encryption`, a payload codec that encrypts at rest.
 
+#[macro_use]
+#[doc(hidden)]
+pub mod seeded;
+
 mod call;
 mod context;
 mod determinism;

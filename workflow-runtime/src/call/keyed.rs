@@ -185,6 +185,9 @@ impl<R> StepCall<'_, R> {
     pub(super) fn outside_id(&self, scope: &Scope, id: StepId) -> StepId {
         let name = self.definition.name;
         let Some(keyed) = self.keyed.as_deref() else {
+            if seeded!(AnotherIdOutside) {
+                return id.for_effect("another");
+            }
             return id;
         };
         match (keyed.shared, &keyed.claim) {

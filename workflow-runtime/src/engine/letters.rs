@@ -320,10 +320,18 @@ async fn post(
     mut commit: Commit,
     event: &Event,
 ) -> Result<Posted, EngineError> {
-    commit.changes.post.push(Letter {
-        to: run,
-        body: event.to_letter(),
-    });
+    let is_signal = matches!(event, Event::SignalReceived(_));
+    let copies = match is_signal {
+        true if seeded!(LostSignal) => 0,
+        true if seeded!(SignalTwice) => 2,
+        _ => 1,
+    };
+    for _ in 0..copies {
+        commit.changes.post.push(Letter {
+            to: run,
+            body: event.to_letter(),
+        });
+    }
     match shared.store.commit(commit).await? {
         Committed::Done => {
             waking::mail_arrived(shared, run);

@@ -14,6 +14,8 @@ mod audit;
 mod begun;
 mod builder;
 pub(crate) mod core;
+#[cfg(feature = "testing")]
+mod custody;
 mod driver;
 pub(crate) mod duplicates;
 mod error;

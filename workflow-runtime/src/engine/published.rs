@@ -98,6 +98,7 @@ impl<T: DeserializeOwned> Watch<T> {
                 return Err(EngineError::Stopped("it is shutting down".into()));
             }
             tokio::select! {
+                biased; // the same in every run of a test
                 () = changed => {}
                 () = left => {}
             }

@@ -164,6 +164,18 @@ impl Sleepers {
         }
     }
 
+    /// Says whether a run that sleeps is woken at a time: it is in line, or behind its end.
+    #[cfg(feature = "testing")]
+    pub(super) fn will_wake(&self, at: Timestamp, run: RunId) -> bool {
+        let line = &self.index().line;
+        match &line.end {
+            _ if line.at.contains_key(&run) => true,
+            End::Behind(last) => (at, run) > place(last),
+            End::Unread | End::Reading => true,
+            End::All => false,
+        }
+    }
+
     /// Keeps the entry of a run that falls asleep, if somebody may wait for it.
     pub(super) fn keep(&self, run: RunId, entry: &Arc<RunEntry>) {
         let mut index = self.index();
@@ -238,6 +250,7 @@ async fn lengthen(shared: &Shared) -> bool {
     let line = &mut shared.sleepers.index().line;
     for sleeper in &page {
         if let Some(at) = sleeper.wake_at
+            && !seeded!(OrphanedRun)
             && *sleeper.namespace == *shared.services.namespace
             && !runs.contains_key(&sleeper.run)
         {

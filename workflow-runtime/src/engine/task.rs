@@ -399,6 +399,9 @@ async fn park(shared: Arc<Shared>, run: RunId, epoch: Epoch, parking: Parking) -
     } else {
         tracing::error!(%run, reason = ?parking.reason, "run parked: {}", parking.report);
     }
+    if parking.reason == ParkReason::Panicked && seeded!(PoisonStopsQueues) {
+        shared.plan.stop();
+    }
     let parked = match shared.store.park(run, epoch, Some(parking)).await {
         Ok(()) => poison::forgive(&shared, run).await,
         Err(error) => Err(error),
