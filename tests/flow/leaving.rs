@@ -372,7 +372,8 @@ async fn a_pause_that_is_given_up_half_way_leaves_no_sleeper_that_nobody_wakes()
             engine.resume(run.id()).await.expect("resumes");
         }
         let ended = tokio::time::timeout(Duration::from_secs(20), run.result()).await;
-        let ended = ended.unwrap_or_else(|_| panic!("nobody woke it, given up after {polls} polls"));
+        let ended =
+            ended.unwrap_or_else(|_| panic!("nobody woke it, given up after {polls} polls"));
         assert_eq!(ended.expect("ends well"), 1);
         if paused {
             assert!(polls > 1, "it could not be given up at all");

@@ -18,12 +18,12 @@ use bytes::Bytes;
 use serde::Serialize;
 use serde::de::{DeserializeOwned, DeserializeSeed};
 
+use crate::bounded::Bounded;
 pub(crate) use hook::ENCRYPTED;
 use hook::Hook;
 pub use hook::{CodecError, PayloadCodec, PayloadError};
 pub(crate) use place::Place;
 pub use place::{PayloadContext, PayloadKind};
-use crate::bounded::Bounded;
 
 /// The largest encoded payload unless the engine says otherwise. A journal is no file store:
 /// what is larger belongs into one, with its name in the journal.

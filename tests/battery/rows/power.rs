@@ -1,4 +1,4 @@
-//! Power cuts on real files: only what was synced survives, or that and a random part of the rest.
+//! Power cuts on real files: only what was synced survives, or that and some of the rest.
 //!
 //! A preloaded recorder writes down what a process does to its store. The directory is rebuilt from it as a disk would hold
 //! it at some moments, and everything that was acknowledged by then goes on to its end.
@@ -7,13 +7,13 @@ use std::fs;
 
 use super::Case;
 use super::child::{self, PATIENCE, Process};
-use super::disk::{self, Disk};
+use super::disk::{self, Disk, Part};
 use super::scratch;
 use super::told::Told;
 use crate::chance::Chance;
 
-/// At how many moments of one recording the power is cut. Each time two disks are looked at: the one that kept only
-/// what was synced, and a luckier one.
+/// At how many moments of one recording the power is cut. Each time three disks are looked at: the one that kept only
+/// what was synced, and two luckier ones.
 const MOMENTS: usize = 5;
 
 /// How many transfers of which size are recorded.
@@ -26,6 +26,34 @@ const WORK: [(u64, u64); 7] = [
     (60, 65_536),
     (8, 2_000_000),
 ];
+
+/// What of the unsynced survives.
+enum Luck {
+    Nothing,
+    /// Half of the names and writes, and of the pages of the other writes.
+    Half(Chance),
+    /// All but this one of the writes of each file.
+    AllBut(usize),
+}
+
+impl Luck {
+    fn keeps(&mut self, part: Part) -> bool {
+        match (self, part) {
+            (Self::Nothing, _) | (Self::AllBut(_), Part::Page) => false,
+            (Self::Half(coin), _) => coin.once_in(2),
+            (Self::AllBut(lost), Part::Write(number)) => number != *lost,
+            (Self::AllBut(_), Part::Name) => true,
+        }
+    }
+
+    fn name(&self) -> &'static str {
+        match self {
+            Self::Nothing => "nothing of the rest",
+            Self::Half(_) => "half of the rest",
+            Self::AllBut(_) => "all but one write",
+        }
+    }
+}
 
 pub(super) fn case(seed: u64) -> Case {
     let mut chance = Chance::new(seed);
@@ -67,21 +95,19 @@ pub(super) fn case(seed: u64) -> Case {
         }
         disk.play(record);
         for _ in moments.iter().filter(|moment| **moment == at) {
-            for luck in [None, Some(chance.fork())] {
-                let mut coin = luck.clone();
-                disk.survive(&store, &after, &mut |_| {
-                    coin.as_mut().is_some_and(|coin| coin.once_in(2))
-                });
+            let lucks = [
+                Luck::Nothing,
+                Luck::Half(chance.fork()),
+                Luck::AllBut(usize::try_from(chance.below(3)).expect("small")),
+            ];
+            for mut luck in lucks {
+                disk.survive(&store, &after, &mut |part| luck.keeps(part));
                 let mut told = told.clone();
                 scratch::finish(&after, &mut told);
                 case.count += 1;
                 case.violations.extend(told.violations.iter().map(|what| {
-                    let rest = if luck.is_some() {
-                        "half of"
-                    } else {
-                        "nothing of"
-                    };
-                    format!("cut after record {at}, {rest} the rest survives: {what}")
+                    let rest = luck.name();
+                    format!("cut after record {at}, {rest} survives: {what}")
                 }));
             }
         }

@@ -43,7 +43,9 @@ impl Luck {
             (Self::None, _) => false,
             (Self::Without(lost), Part::Write(number)) => number != lost,
             (Self::Pages(_, in_eight), Part::Page) => coin.below(8) < in_eight,
-            (Self::Pages(..), Part::Write(_)) | (Self::Some(_) | Self::Without(_), Part::Page) => false,
+            (Self::Pages(..), Part::Write(_)) | (Self::Some(_) | Self::Without(_), Part::Page) => {
+                false
+            }
             (_, Part::Name) | (Self::Some(_), Part::Write(_)) => coin.below(2) == 0,
         });
     }

@@ -195,7 +195,6 @@ impl SledStore {
         Box::pin(Answer(answer))
     }
 
-
     /// Queues something for a run if the table accepts it.
     fn ask_owned<T: Send + 'static>(
         &self,
