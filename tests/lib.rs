@@ -116,7 +116,7 @@ pub async fn survive<W: Workflow>(
         let living = async {
             let engine = engine().open_with(store.clone()).await.expect("opens");
             let run = engine.start(call()).key("story").await.expect("is started");
-            witness.started_under("story", "default", run.id(), None);
+            witness.started_under("story", engine.namespace(), run.id(), None);
             let result = run.result().await;
             if engine.failure().is_none() {
                 let found = witness.check(&engine).await.expect("reads");

@@ -21,11 +21,6 @@ impl Engine {
         &self.shared().store
     }
 
-    /// The engine's namespace.
-    pub(crate) fn own_namespace(&self) -> &str {
-        &self.shared().services.namespace
-    }
-
     /// Reads the engine's clock.
     pub(crate) fn clock_now(&self) -> Timestamp {
         self.shared().services.clock.now()

@@ -564,6 +564,11 @@ impl Engine {
         handle::parked_detail(self.shared(), run).await
     }
 
+    /// Returns the namespace that this engine's runs live in.
+    pub fn namespace(&self) -> &str {
+        &self.shared().services.namespace
+    }
+
     /// Returns how many runs are in memory; those that sleep are not.
     pub fn runs_in_memory(&self) -> usize {
         self.shared().runs().len()

@@ -58,7 +58,7 @@ pub(super) async fn look(engine: &Engine) -> Result<State, EngineError> {
         for header in page {
             let (kept, read) = engine.evidence(header.clone()).await?;
             let journal = read.map_err(|error| state.damaged.push(error)).ok();
-            if *header.namespace != *engine.own_namespace() {
+            if *header.namespace != *engine.namespace() {
                 continue;
             }
             let numbers = (0..2).chain(kept.kept_from.max(2)..);

@@ -33,7 +33,7 @@ impl Witness {
         engine: &Engine,
     ) -> Result<Vec<Violation>, EngineError> {
         let mut violations = Vec::new();
-        let own = engine.own_namespace();
+        let own = engine.namespace();
         let mut leaks = |run: RunId, of: &str, how: &str| {
             let problem = format!("it is of namespace `{of}`, and `{own}` {how}");
             violations.push(Violation::new(run, Invariant::Namespaces, problem));
@@ -60,7 +60,7 @@ impl Witness {
     ) -> Result<Vec<Violation>, EngineError> {
         let mut violations = Vec::new();
         let there: BTreeSet<RunId> = state.runs.iter().map(|run| run.header.run).collect();
-        let own = |seen: &Seen| *seen.namespace == *engine.own_namespace();
+        let own = |seen: &Seen| *seen.namespace == *engine.namespace();
         let known = self.runs.iter().filter(|(_, seen)| own(seen));
         for (run, seen) in known.filter(|(run, _)| !there.contains(run)) {
             let mut found = |rule, problem: &str| {
