@@ -7,7 +7,6 @@
 //!
 //! Prints nothing and measures nothing: `guard.rs` does, from outside.
 
-use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -100,12 +99,6 @@ async fn in_memory(steps: u64, until: Until) {
     engine.shutdown().await.expect("it stops again");
 }
 
-async fn on_disk(steps: u64, directory: PathBuf) {
-    let frontier = Arc::new(Frontier::default());
-    let engine = builder(&frontier).open(directory).await;
-    record(engine.expect("it opens"), &frontier, steps).await;
-}
-
 fn main() -> ExitCode {
     let words: Vec<String> = std::env::args().skip(1).collect();
     let words: Vec<&str> = words.iter().map(String::as_str).collect();
@@ -118,7 +111,6 @@ fn main() -> ExitCode {
         ["record", text] => runtime.block_on(in_memory(steps(text), Until::Recorded)),
         ["reopen", text] => runtime.block_on(in_memory(steps(text), Until::Reopened)),
         ["replay", text] => runtime.block_on(in_memory(steps(text), Until::Replayed)),
-        ["record", text, directory] => runtime.block_on(on_disk(steps(text), directory.into())),
         _ => return ExitCode::from(2),
     }
     ExitCode::SUCCESS
