@@ -122,6 +122,27 @@ fn who_falls_asleep_while_the_store_is_read_stands_in_line_wherever_the_page_end
     );
 }
 
+#[test]
+fn however_many_fall_asleep_while_the_store_is_read_none_is_forgotten() {
+    let sleepers = Sleepers::default();
+    let mut store = BTreeSet::new();
+    let behind = sleepers.index().line.begin_reading().expect("it begins");
+    let page = read(&store, behind.as_ref());
+    for n in 0..2 * LONG_LINE as u64 {
+        store.insert((at(n), run(n)));
+        sleepers.add(at(n), run(n));
+    }
+    enter(&sleepers, &page);
+    let mut woken = Vec::new();
+    while woken.len() < store.len() {
+        lengthen(&sleepers, &store);
+        let (due, _) = sleepers.take_due(at(u64::MAX));
+        assert!(!due.is_empty(), "only {} are woken", woken.len());
+        woken.extend(due);
+    }
+    assert!(woken.into_iter().eq(store));
+}
+
 /// Runs fall asleep, are woken by letters and sleep again at other times, while the clock goes on and pages are read, sometimes with
 /// something between the reading and the entering.
 #[test]

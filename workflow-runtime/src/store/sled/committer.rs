@@ -28,7 +28,7 @@ use crate::store::StoreResult;
 
 /// How often the high-water mark is written at most. What it cannot see is the loss of the
 /// commits since.
-const MARK_EVERY: Duration = Duration::from_secs(1);
+pub(super) const MARK_EVERY: Duration = Duration::from_secs(1);
 
 /// The log's next file is prepared once the present one has this many blocks. A store that
 /// is opened for a look needs none, and large blocks, which fill a file with fewer, gain

@@ -188,13 +188,30 @@ async fn what_came_while_the_lock_was_taken_is_judged_as_if_it_had_not_been() {
         StoreError::OutOfOrder { expected: 3, .. }
     ));
     assert!(matches!(refused[2], StoreError::UnknownRun { .. }));
-    // Nobody would look into it now: the committer sleeps, or the store is closed.
-    let deadline = std::time::Instant::now() + Duration::from_secs(20);
-    while !store.shared.inbox.leave_unattended() {
-        assert!(std::time::Instant::now() < deadline);
-    }
-    store.append(append(1, 3, 20)).await.expect("owned");
     store.close().await.expect("closed");
     let late = store.append(append(1, 4, 20)).await;
     assert!(matches!(late, Err(StoreError::Stopped { .. })));
+}
+
+#[tokio::test]
+async fn an_append_that_comes_while_the_committer_sleeps_and_another_has_the_lock_is_not_left_lying()
+ {
+    let directory = tempfile::tempdir().expect("a temporary directory");
+    let store = SledStore::open(directory.path().join("store"), SledOptions::default());
+    let store = store.expect("it opens");
+    store.create(new_run(1)).await.expect("created");
+    // Until its mark is written, after which nothing wakes it but work.
+    tokio::time::sleep(super::committer::MARK_EVERY + Duration::from_millis(500)).await;
+    let (shared, (has_it, taken)) = (Arc::clone(&store.shared), std::sync::mpsc::channel());
+    let other = std::thread::spawn(move || {
+        let guard = shared.lock();
+        has_it.send(()).expect("somebody listens");
+        std::thread::sleep(Duration::from_millis(100));
+        drop(guard);
+    });
+    taken.recv().expect("it has the lock");
+    let answered = tokio::time::timeout(Duration::from_secs(20), store.append(append(1, 1, 20)));
+    let answered = answered.await.expect("somebody looks");
+    answered.expect("owned");
+    other.join().expect("it lets go");
 }
