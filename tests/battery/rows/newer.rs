@@ -183,7 +183,7 @@ pub(super) fn file(seed: u64) -> Case {
     case.holds(JournalFile::from_json(&json).is_ok(), || {
         "it cannot be read unchanged".into()
     });
-    let newer = 2 + seed;
+    let newer = 3 + seed;
     let text = match seed % 2 {
         0 => json.replacen(
             "\"journal_file\": 1",
