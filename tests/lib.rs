@@ -18,6 +18,7 @@ use workflow_runtime::store::{
     NoteKey, Parking, Released, Reopening, RunHeader, RunQuery, RunState, Sleeper, Store,
     StoreResult,
 };
+use workflow_runtime::testing::Witness;
 use workflow_runtime::{
     EngineBuilder, RunError, RunId, StepId, Workflow, WorkflowCall, get_step_metadata,
 };
@@ -110,11 +111,18 @@ pub async fn survive<W: Workflow>(
 ) -> (Result<W::Ok, RunError<W::Error>>, MemoryStore) {
     let mut plans = plans.into_iter();
     let mut store = MemoryStore::with_faults(plans.next().unwrap_or_default());
+    let mut witness = Witness::new();
     loop {
         let living = async {
             let engine = engine().open_with(store.clone()).await.expect("opens");
             let run = engine.start(call()).key("story").await.expect("is started");
-            run.result().await
+            witness.started_under("story", engine.namespace(), run.id(), None);
+            let result = run.result().await;
+            if engine.failure().is_none() {
+                let found = witness.check(&engine).await.expect("reads");
+                assert_eq!(found, [], "what was promised");
+            }
+            result
         };
         tokio::select! {
             biased;

@@ -4,11 +4,16 @@
 //! did. The amount of work is fixed, so that instruction counts (callgrind) can be compared too.
 
 use std::path::Path;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use workflow_runtime::store::Durability;
 
 use crate::engine;
+use crate::report::{Figure, median};
+
+/// Runs of 50 steps in one measurement: enough for processor time that comes in steps of 10 ms.
+const PROCESSOR_RUNS: u64 = 2_048;
 
 /// Processor time of all threads of this process, also of those that have ended; in steps of 10 ms.
 pub fn processor_time() -> Duration {
@@ -21,28 +26,62 @@ pub fn processor_time() -> Duration {
     Duration::from_millis(ticks * 10)
 }
 
-/// Drives `runs` runs of 50 steps, `at_once` at a time, and prints what a step took: opening and
-/// closing the store are not counted.
-pub fn steps(scratch: &Path, at_once: usize, runs: u64) {
+/// What a step took.
+struct Cost {
+    cpu_us: f64,
+    wall_us: f64,
+}
+
+/// Drives `runs` runs of 50 steps, `at_once` at a time: opening and closing the store are not counted.
+fn measure(scratch: &Path, at_once: usize, runs: u64, durability: Durability) -> Cost {
     let dir = engine::fresh(scratch);
     let total = runs * engine::STEPS_PER_RUN;
     engine::runtime().block_on(async {
-        let engine = engine::open(dir.path(), Durability::Synced).await;
+        let engine = engine::open(dir.path(), durability).await;
         let (began, cpu) = (Instant::now(), processor_time());
-        let handed_out = std::sync::atomic::AtomicU64::new(0);
-        let more = move |_, _| {
-            handed_out.fetch_add(1, std::sync::atomic::Ordering::Relaxed) < runs
-        };
+        let handed_out = AtomicU64::new(0);
+        let more = move |_, _| handed_out.fetch_add(1, Ordering::Relaxed) < runs;
         engine::drive(&engine, at_once, engine::STEPS_PER_RUN, more).await;
         let (wall, cpu) = (began.elapsed(), processor_time() - cpu);
         engine.shutdown().await.expect("it stops");
         let per_step = |time: Duration| time.as_secs_f64() * 1e6 / total as f64;
-        println!(
-            "{{\"workload\":\"cost-{at_once}\",\"steps\":{total},\"cpu_us_per_step\":{:.3},\"wall_us_per_step\":{:.3}}}",
-            per_step(cpu),
-            per_step(wall)
-        );
-    });
+        Cost {
+            cpu_us: per_step(cpu),
+            wall_us: per_step(wall),
+        }
+    })
+}
+
+/// Prints what a step of so many runs took.
+pub fn steps(scratch: &Path, at_once: usize, runs: u64) {
+    let cost = measure(scratch, at_once, runs, Durability::Synced);
+    println!(
+        "{{\"workload\":\"cost-{at_once}\",\"steps\":{},\"cpu_us_per_step\":{:.3},\"wall_us_per_step\":{:.3}}}",
+        runs * engine::STEPS_PER_RUN,
+        cost.cpu_us,
+        cost.wall_us
+    );
+}
+
+/// Measures the processor time of a step, 64 runs at once. Says whether it is what was asked for.
+///
+/// It was asked for without the sync, whose work in the kernel is in the first figure; the second has none of it.
+pub fn processor(scratch: &Path, repeats: usize) -> bool {
+    let of = |durability| {
+        let mut costs: Vec<f64> = (0..repeats)
+            .map(|_| measure(scratch, 64, PROCESSOR_RUNS, durability).cpu_us)
+            .collect();
+        median(&mut costs)
+    };
+    Figure::engine(
+        "processor-64",
+        "cpu_us_per_buffered_step",
+        of(Durability::Buffered),
+    )
+    .print();
+    Figure::engine("processor-64", "cpu_us_per_step", of(Durability::Synced))
+        .at_most(15.0)
+        .print()
 }
 
 /// Replays a run of so many steps and prints what a step of it took.

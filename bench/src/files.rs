@@ -75,7 +75,9 @@ pub fn replay(scratch: &Path, repeats: usize) -> bool {
             .collect();
         eprintln!("{workload}: {took:.1?} ms");
         let took = median(&mut took);
-        all_met &= Figure::engine(workload, "ms", took).at_most(AT_MOST).print();
+        all_met &= Figure::engine(workload, "ms", took)
+            .at_most(AT_MOST)
+            .print();
         Figure::engine(workload, "steps_per_s", STEPS as f64 / took * 1e3).print();
     }
     all_met

@@ -24,22 +24,27 @@ const PREPARED: usize = 64 * 1024 * 1024;
 
 /// Records per second through one committer.
 pub fn records_per_second(scratch: &Path, at_once: usize) -> f64 {
-    measure(scratch, at_once, 0).0
+    measure(scratch, at_once, 0, DURATION).0
+}
+
+/// The same in so short a time that it can be asked for beside each of many figures.
+pub fn records_per_second_for(scratch: &Path, at_once: usize, time: Duration) -> f64 {
+    measure(scratch, at_once, 0, time).0
 }
 
 /// Seconds of the median record, one at a time.
 pub fn sync_seconds(scratch: &Path) -> f64 {
-    median(&mut measure(scratch, 1, 0).1)
+    median(&mut measure(scratch, 1, 0, DURATION).1)
 }
 
 /// The same into a file of zeros that was prepared and synced before, as the store's own log is: a
 /// sync then has no new size to write.
 pub fn prepared_sync_seconds(scratch: &Path) -> f64 {
-    median(&mut measure(scratch, 1, PREPARED).1)
+    median(&mut measure(scratch, 1, PREPARED, DURATION).1)
 }
 
 /// The rate of all, and how long each took if they go one at a time.
-fn measure(scratch: &Path, at_once: usize, prepared: usize) -> (f64, Vec<f64>) {
+fn measure(scratch: &Path, at_once: usize, prepared: usize, time: Duration) -> (f64, Vec<f64>) {
     let path = scratch.join(format!("floor-{at_once}"));
     let mut file = OpenOptions::new()
         .create(true)
@@ -73,7 +78,7 @@ fn measure(scratch: &Path, at_once: usize, prepared: usize) -> (f64, Vec<f64>) {
                 let queue = queue.clone();
                 tokio::spawn(async move {
                     let (mut records, mut seconds) = (0_u64, Vec::new());
-                    while began.elapsed() < DURATION {
+                    while began.elapsed() < time {
                         let asked = Instant::now();
                         let (done, synced) = oneshot::channel();
                         let record = vec![7; RECORD_LEN];

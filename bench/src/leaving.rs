@@ -14,14 +14,19 @@ use crate::report::Figure;
 use crate::sleepers::id;
 
 /// sled's cache, kept so small that the entries of a quarter of the runs fill it: a cache that fills up
-/// between two measurements would be taken for what a run costs.
-const CACHE: u64 = 1024 * 1024;
+/// between two measurements would be taken for what a run costs. sled counts bytes on disk, of which its nodes take about
+/// ten times as much in memory: by a heap profile 1 MiB were 2,200 nodes with 25,000 runs and 6,600 with 100,000.
+const CACHE: u64 = 128 * 1024;
 
 /// How many runs are being started at once.
 const STARTS_AT_ONCE: u64 = 64;
 
+/// How many are in memory at most before they leave it: a process keeps most of the memory that its
+/// busiest moment took, and that is not what a sleeping run takes.
+const AWAKE_AT_ONCE: usize = 512;
+
 /// How long a run waits in memory before it leaves: short, so that few are there at once.
-const EVICT_AFTER: Duration = Duration::from_millis(200);
+const EVICT_AFTER: Duration = Duration::from_millis(50);
 
 #[workflow]
 async fn reminder(n: u64) -> u64 {
@@ -51,18 +56,22 @@ async fn open(path: &Path, durability: Durability) -> Engine {
         .expect("the engine opens")
 }
 
-/// Waits until nothing is in memory and so many runs are in the index.
-async fn all_asleep(engine: &Engine, runs: u64) {
+/// Waits until nothing is in memory.
+async fn all_left(engine: &Engine) {
     let began = Instant::now();
-    while engine.runs_in_memory() > 0 || engine.runs_asleep() as u64 != runs {
-        assert!(
-            began.elapsed() < Duration::from_secs(600),
-            "{} of {runs} asleep, {} in memory",
-            engine.runs_asleep(),
-            engine.runs_in_memory()
-        );
+    while engine.runs_in_memory() > 0 {
+        let left = engine.runs_in_memory();
+        assert!(began.elapsed() < Duration::from_secs(600), "{left} stay");
         tokio::time::sleep(Duration::from_millis(1)).await;
     }
+}
+
+/// Looks through all runs that sleep; seconds.
+async fn look_through(engine: &Engine, runs: u64) -> f64 {
+    let began = Instant::now();
+    let asleep = engine.runs_asleep().await.expect("counted");
+    assert_eq!(asleep, runs);
+    began.elapsed().as_secs_f64()
 }
 
 /// Starts runs of `reminder`, as a service would.
@@ -72,6 +81,9 @@ async fn start_reminders(engine: &Engine, runs: u64) {
             let engine = engine.clone();
             tokio::spawn(async move {
                 for n in (task..runs).step_by(STARTS_AT_ONCE as usize) {
+                    while engine.runs_in_memory() > AWAKE_AT_ONCE {
+                        tokio::time::sleep(Duration::from_millis(1)).await;
+                    }
                     engine.start(reminder(n)).await.expect("it starts");
                 }
             })
@@ -89,14 +101,15 @@ pub fn fill(path: &Path, runs: u64) {
         let engine = open(path, Durability::Buffered).await;
         let first = runs / 4;
         start_reminders(&engine, first).await;
-        all_asleep(&engine, first).await;
+        all_left(&engine).await;
         settle().await;
         let before = resident_bytes();
         start_reminders(&engine, runs - first).await;
-        all_asleep(&engine, runs).await;
+        all_left(&engine).await;
         settle().await;
         let each = (resident_bytes() - before) / (runs - first) as f64;
         println!("{each}");
+        look_through(&engine, runs).await;
         engine.shutdown().await.expect("it stops");
     });
 }
@@ -109,11 +122,11 @@ pub fn reload(path: &Path, runs: u64) {
         let began = Instant::now();
         let engine = open(path, Durability::Buffered).await;
         let opened = began.elapsed().as_secs_f64();
-        all_asleep(&engine, runs).await;
-        let indexed = began.elapsed().as_secs_f64();
         settle().await;
         let grown = resident_bytes() - before;
-        println!("{opened} {indexed} {grown}");
+        // Last: it fills sled's cache, and the engine never does it.
+        let known = opened + look_through(&engine, runs).await;
+        println!("{opened} {known} {grown}");
         engine.shutdown().await.expect("it stops");
     });
 }
@@ -158,7 +171,7 @@ pub fn sleepers(scratch: &Path, runs: u64) -> bool {
         figure("bytes_per_run_after_restart", each),
         figure("bytes_per_run_after_restart_beyond_index", each - index).at_most(200.0),
         figure("open_s", of_all[0]),
-        figure("all_in_index_s", of_all[1]).at_most(5.0),
+        figure("all_looked_through_s", of_all[1]).at_most(5.0),
     ];
     figures
         .iter()
@@ -166,7 +179,7 @@ pub fn sleepers(scratch: &Path, runs: u64) -> bool {
 }
 
 /// Runs this program as another process; the numbers that it prints.
-fn child(words: &[&str]) -> Vec<f64> {
+pub fn child(words: &[&str]) -> Vec<f64> {
     let output = std::process::Command::new(std::env::current_exe().expect("our own path"))
         .arg("child")
         .args(words)
@@ -206,7 +219,7 @@ pub fn timers(scratch: &Path, runs: u64) -> bool {
         for task in tasks {
             started.extend(task.await.expect("a task ends"));
         }
-        all_asleep(&engine, runs).await;
+        all_left(&engine).await;
         assert!(SystemTime::now() < due, "all sleep before they are due");
         let (mut soonest, mut latest) = (f64::INFINITY, f64::NEG_INFINITY);
         for run in &started {

@@ -15,6 +15,8 @@ pub struct Figure {
 enum Target {
     AtMost(f64),
     AtLeast(f64),
+    /// Of the ratio to the floor, not of the value.
+    RatioAtLeast(f64),
 }
 
 impl Figure {
@@ -57,6 +59,12 @@ impl Figure {
         self
     }
 
+    /// Sets what the ratio to the floor must be at least.
+    pub fn ratio_at_least(mut self, limit: f64) -> Self {
+        self.target = Some(Target::RatioAtLeast(limit));
+        self
+    }
+
     /// Prints the figure. Says whether it is what was asked for, if anything was.
     pub fn print(&self) -> bool {
         let (target, is_met) = match self.target {
@@ -69,6 +77,13 @@ impl Figure {
                 format!(",\"at_least\":{limit},\"met\":{}", self.value >= limit),
                 self.value >= limit,
             ),
+            Some(Target::RatioAtLeast(limit)) => {
+                let is_met = self.ratio.is_some_and(|ratio| ratio >= limit);
+                (
+                    format!(",\"ratio_at_least\":{limit},\"met\":{is_met}"),
+                    is_met,
+                )
+            }
         };
         let ratio = self
             .ratio

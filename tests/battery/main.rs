@@ -2,7 +2,7 @@
 //!
 //! `cargo run --release -p battery -- --scale 0.01` runs every row at a hundredth of its full figure and prints a table.
 //! `--only NAME` runs one row, `--seed N` one case of it, exactly as it was; `--json` prints JSON lines. The exit code is 1
-//! if anything was violated.
+//! if anything was violated. Rows that need a process to be killed or starved start this program again (`--child`).
 #![expect(
     clippy::print_stdout,
     reason = "it is a program, and this is its report"
@@ -19,7 +19,11 @@ use std::process::ExitCode;
 use self::options::Options;
 
 fn main() -> ExitCode {
-    let options = match Options::parse(std::env::args().skip(1)) {
+    let words: Vec<String> = std::env::args().skip(1).collect();
+    if rows::child::answer(&words) {
+        return ExitCode::SUCCESS;
+    }
+    let options = match Options::parse(words.into_iter()) {
         Ok(options) => options,
         Err(problem) => {
             println!("{problem}\n\n{}", options::USAGE);

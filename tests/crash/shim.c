@@ -7,7 +7,8 @@
  * disk would hold that kept synced bytes only. sync_file_range is not a sync.
  *
  * With FAIL_SYNC_AT=n the n-th sync of a file whose path ends with FAIL_FILE fails with EIO,
- * and with FAIL_WRITE_AT=n the n-th write to one with ENOSPC. With KILL_BEFORE_UNLINK=n the
+ * and with FAIL_WRITE_AT=n the n-th write to one with ENOSPC, or EIO if FAIL_WRITE_EIO is set.
+ * With SLOW_SYNC_US=n every sync takes so many microseconds. With KILL_BEFORE_UNLINK=n the
  * process kills itself instead of removing the n-th such file, with KILL_BEFORE_WRITE=n instead
  * of the n-th write to one.
  *
@@ -40,6 +41,8 @@ static long fail_write_at = -1;
 static long kill_before_unlink = -1;
 static long kill_before_write = -1;
 static const char *fail_file;
+static int write_error = ENOSPC;
+static unsigned slow_sync_us;
 
 __attribute__((constructor)) static void begin(void) {
     dir = getenv("STORE_DIR");
@@ -48,6 +51,8 @@ __attribute__((constructor)) static void begin(void) {
     dir_len = strlen(dir);
     if (getenv("FAIL_SYNC_AT")) fail_sync_at = atol(getenv("FAIL_SYNC_AT"));
     fail_file = getenv("FAIL_FILE");
+    if (getenv("FAIL_WRITE_EIO")) write_error = EIO;
+    if (getenv("SLOW_SYNC_US")) slow_sync_us = (unsigned)atol(getenv("SLOW_SYNC_US"));
     if (getenv("KILL_BEFORE_WRITE")) kill_before_write = atol(getenv("KILL_BEFORE_WRITE"));
     if (getenv("KILL_BEFORE_UNLINK")) kill_before_unlink = atol(getenv("KILL_BEFORE_UNLINK"));
     if (getenv("FAIL_WRITE_AT")) fail_write_at = atol(getenv("FAIL_WRITE_AT"));
@@ -155,7 +160,7 @@ static ssize_t pwrite_recorded(int fd, const void *data, size_t len, off_t offse
     if (is_meant(path) && fail_write_at >= 0 && fail_write_at-- <= 0) {
         fail_write_at = 0;
         pthread_mutex_unlock(&lock);
-        errno = ENOSPC;
+        errno = write_error;
         return -1;
     }
     ssize_t n = syscall(SYS_pwrite64, fd, data, len, offset);
@@ -188,6 +193,7 @@ int ftruncate(int fd, off_t len) { return truncate_recorded(fd, len); }
 int ftruncate64(int fd, off_t len) { return truncate_recorded(fd, len); }
 
 static int sync_recorded(int fd, int number) {
+    if (slow_sync_us && path_of(fd)) usleep(slow_sync_us);
     pthread_mutex_lock(&lock);
     const char *path = path_of(fd);
     int result = 0;

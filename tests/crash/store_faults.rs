@@ -5,9 +5,11 @@
 mod store_faults {
     mod child;
     mod damage;
+    mod disk;
     mod killed;
     mod log;
     mod power;
+    mod reuse;
     mod story;
     mod work;
 }

@@ -6,8 +6,8 @@ use std::time::{Duration, Instant};
 use futures::join;
 use workflow_runtime::store::memory::{Fault, FaultPlan, MemoryStore, Surviving};
 use workflow_runtime::{
-    Engine, EngineBuilder, EngineError, Error, Result, RunStatus, get_step_metadata, sleep, step,
-    timeout, wait_for, workflow,
+    Engine, EngineBuilder, EngineError, Error, Result, RunError, RunStatus, get_step_metadata,
+    sleep, step, timeout, wait_for, workflow,
 };
 use workflow_tests::Ledger;
 
@@ -142,12 +142,13 @@ async fn a_run_that_a_signal_woke_leaves_no_time_behind() {
     let run = engine.start(patient(3)).await.expect("starts");
     for n in 0..3 {
         until_memory_holds(&engine, 0).await;
-        assert_eq!(engine.runs_asleep(), 1, "before signal {n}");
+        let asleep = engine.runs_asleep().await.expect("counted");
+        assert_eq!(asleep, 1, "before signal {n}");
         run.signal("name", "ada").await.expect("sends");
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
     assert_eq!(run.result().await.expect("ends well"), 3);
-    assert_eq!(engine.runs_asleep(), 0);
+    assert_eq!(engine.runs_asleep().await.expect("counted"), 0);
 }
 
 #[tokio::test]
@@ -342,4 +343,46 @@ async fn a_crash_at_any_write_of_runs_that_come_and_go_changes_nothing() {
             );
         }
     }
+}
+
+/// Polls something so often at most, lets others run between, and says whether it ended.
+async fn give_up_after(polls: usize, doing: impl Future<Output = Result<(), EngineError>>) -> bool {
+    let mut doing = std::pin::pin!(doing);
+    for _ in 0..polls {
+        if futures::poll!(&mut doing).is_ready() {
+            return true;
+        }
+        tokio::task::yield_now().await;
+    }
+    false
+}
+
+#[tokio::test]
+async fn a_pause_that_is_given_up_half_way_leaves_no_sleeper_that_nobody_wakes() {
+    let ledger = Ledger::shared();
+    let directory = tempfile::tempdir().expect("a directory");
+    // On a disk: in memory a pause is over before it could be given up.
+    let opened = engine(&ledger).open(directory.path().join("store")).await;
+    let engine = opened.expect("opens");
+    for polls in 1..1_000 {
+        let run = engine.start(napping(1, 60)).await.expect("starts");
+        until_memory_holds(&engine, 0).await;
+        let paused = give_up_after(polls, engine.pause(run.id())).await;
+        let ended = || tokio::time::timeout(Duration::from_secs(20), run.result());
+        let mut outcome = ended().await;
+        // It may be paused though nobody waited for that: what the store was asked for is done.
+        if let Ok(Err(RunError::Parked(_))) = &outcome {
+            engine.resume(run.id()).await.expect("resumes");
+            outcome = ended().await;
+        }
+        let Ok(outcome) = outcome else {
+            panic!("nobody woke it, given up after {polls} polls");
+        };
+        assert_eq!(outcome.expect("ends well"), 1);
+        if paused {
+            assert!(polls > 1, "it could not be given up at all");
+            return engine.shutdown().await.expect("stops");
+        }
+    }
+    panic!("it never ended");
 }

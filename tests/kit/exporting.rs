@@ -153,7 +153,7 @@ impl PayloadCodec for Turned {
 }
 
 #[tokio::test]
-async fn payloads_leave_without_the_engines_codec() {
+async fn payloads_leave_as_the_codec_made_them_unless_they_are_asked_for_in_clear() {
     let (store, codec) = (MemoryStore::new(), Turned::default());
     let engine = register(Engine::builder())
         .resource(World)
@@ -165,28 +165,100 @@ async fn payloads_leave_without_the_engines_codec() {
         .unwrap();
     let run = engine.start(sequence(order())).await.unwrap();
     run.result().await.unwrap();
-    let file = engine.export(run.id()).await.unwrap();
-    assert!(file.to_json().contains("\"customer\": \"Ada\""));
-    assert_eq!(replayer().journal(&file).unwrap().steps, 2);
+
+    let coded = engine.export(run.id()).await.unwrap();
+    assert!(coded.is_coded() && coded.key_ids().is_empty());
+    assert_eq!(coded.head(), coded.source_head());
+    assert!(!holds(&coded, "Ada") && !holds(&coded, "customer"));
+    assert!(coded.to_json().starts_with("{\n  \"journal_file\": 2,"));
+    assert_eq!(JournalFile::from_json(&coded.to_json()).unwrap(), coded);
+    assert_eq!(JournalFile::from_binary(coded.to_binary()).unwrap(), coded);
+
+    let open = engine.export(run.id()).opened().await.unwrap();
+    assert!(!open.is_coded());
+    assert!(open.to_json().contains("\"customer\": \"Ada\""));
+    assert_eq!(coded.clone().open_with(&codec).unwrap(), open);
+    assert_eq!(replayer().journal(&open).unwrap().steps, 2);
+
+    // To replay what is coded needs the codec; what is in clear is replayed with and without one.
+    let failure = replayer().journal(&coded).unwrap_err();
+    assert_eq!(failure.kind(), ReplayFailureKind::Undecodable, "{failure}");
+    assert!(failure.to_string().contains("payload_codec"), "{failure}");
+    let of_codec = codec.clone();
+    let with_codec = replayer().configure(move |builder| builder.payload_codec(of_codec.clone()));
+    for file in [&coded, &open] {
+        let replayed = with_codec.journal(file).unwrap();
+        assert_eq!((replayed.steps, replayed.stopped), (2, Stopped::Ended));
+    }
+
+    // Without its key, a file can still be had as it is, and only that.
     codec.key_is_lost.store(true, Ordering::Relaxed);
-    let refused = engine.export(run.id()).await.unwrap_err();
-    let shown = refused.to_string();
+    assert_eq!(engine.export(run.id()).await.unwrap(), coded);
+    let shown = engine.export(run.id()).opened().await.unwrap_err();
+    let shown = shown.to_string();
     assert!(
-        shown.contains("record 0: the payload codec failed: the key is lost"),
+        shown.contains("record 0: a payload does not open: the payload codec failed"),
         "{shown}"
     );
-    drop(engine);
+    // The codec's own words may quote what it was given.
+    assert!(!shown.contains("the key is lost"), "{shown}");
+}
 
-    // Without the codec, the bytes leave as they are, exactly, and nobody can read them.
+#[tokio::test]
+async fn what_a_lost_codec_made_leaves_as_bytes_that_nobody_reads() {
+    let store = MemoryStore::new();
+    let engine = register(Engine::builder())
+        .resource(World)
+        .resource(Tried::default());
+    let engine = engine
+        .payload_codec(Turned::default())
+        .open_with(store.clone())
+        .await
+        .unwrap();
+    let run = engine.start(sequence(order())).await.unwrap();
+    run.result().await.unwrap();
+    let run = run.id();
+    drop(engine);
     let store = store.reopen(Surviving::All);
     let engine = register(Engine::builder()).open_with(store).await.unwrap();
-    let coded = engine.export(run.id()).await.unwrap();
+    let coded = engine.export(run).await.unwrap();
     assert_eq!(coded.head(), coded.source_head());
     assert!(coded.to_json().contains("$payload"));
     assert_eq!(JournalFile::from_json(&coded.to_json()).unwrap(), coded);
     let failure = replayer().journal(&coded).unwrap_err();
     assert_eq!(failure.kind(), ReplayFailureKind::Undecodable, "{failure}");
     assert!(!coded.redact_all().to_json().contains("$payload"));
+}
+
+#[tokio::test]
+async fn what_cannot_be_looked_into_is_taken_out_whole_where_a_field_is() {
+    let codec = Turned::default();
+    let engine = register(Engine::builder())
+        .resource(World)
+        .resource(Tried::default());
+    let engine = engine.payload_codec(codec.clone()).open_in_memory().await;
+    let engine = engine.unwrap();
+    let run = engine.start(sequence(order())).await.unwrap();
+    run.result().await.unwrap();
+    let coded = engine.export(run.id()).await.unwrap();
+    // Nobody can say that the field is not in there.
+    let without = coded.clone().redact_fields(["customer"]);
+    assert!(without.is_redacted() && without.is_coded());
+    assert!(!without.to_json().contains("$payload"));
+    for again in [
+        JournalFile::from_json(&without.to_json()).unwrap(),
+        JournalFile::from_binary(without.to_binary()).unwrap(),
+        without.clone().redact_fields(["customer"]), // nothing is left to be taken out
+    ] {
+        assert_eq!(again, without);
+    }
+    // There is nothing in it that the codec could open any more.
+    let open = without.open_with(&codec).unwrap();
+    assert!(!open.is_coded() && !holds(&open, "Ada"));
+    // Opened first, only the field goes.
+    let open = coded.open_with(&codec).unwrap().redact_fields(["customer"]);
+    assert!(!holds(&open, "Ada") && holds(&open, "customer"));
+    assert_eq!(replayer().journal(&open).unwrap().steps, 2);
 }
 
 #[tokio::test]
@@ -424,6 +496,10 @@ fn what_is_no_journal_file_is_refused_with_its_place() {
         ("a list", "[]".to_owned()),
         (
             "a newer form",
+            good.replace("\"journal_file\": 1", "\"journal_file\": 3"),
+        ),
+        (
+            "a form that it has not",
             good.replace("\"journal_file\": 1", "\"journal_file\": 2"),
         ),
         ("cut", good[..good.len() / 2].to_owned()),

@@ -16,6 +16,7 @@ mod stub_kinds;
 mod stubs;
 mod time;
 mod types;
+mod witness;
 
 use std::future::Future;
 use std::panic::{AssertUnwindSafe, catch_unwind};

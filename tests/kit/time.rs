@@ -203,3 +203,49 @@ async fn two_engines_in_a_test_that_paused_time_itself_share_it() {
     run.result().await.unwrap();
     assert_eq!(second.elapsed(), first.elapsed());
 }
+
+#[step(max_attempts = 4, backoff = "1ms..7ms")]
+async fn uneven(n: u64) -> Result<u64> {
+    tokio::time::sleep(Duration::from_micros(137 * n)).await;
+    match get_step_metadata().attempt {
+        1 | 2 => Err(Error::new("again")),
+        _ => Ok(n),
+    }
+}
+
+/// Waits that are no whole milliseconds.
+#[workflow]
+async fn unevenly() -> Result<SystemTime> {
+    for n in 1..12_u64 {
+        uneven(n).await?;
+        sleep(Duration::from_micros(311 * n)).await;
+    }
+    Ok(now())
+}
+
+/// Tokio counts milliseconds from the beginning of a runtime. How much real time passes between that and the opening of the
+/// engine must not be seen.
+#[test]
+fn a_seed_has_the_same_times_however_long_its_runtime_went_before() {
+    let journal = |micros: u64| {
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()
+            .unwrap();
+        runtime.block_on(async {
+            let began = std::time::Instant::now();
+            while began.elapsed() < Duration::from_micros(micros) {
+                std::hint::spin_loop();
+            }
+            let engine = TestEngine::builder().register::<unevenly>().seed(7);
+            let engine = engine.open().await.unwrap();
+            let run = engine.start(unevenly()).await.unwrap();
+            run.result().await.unwrap();
+            format!("{:?}", engine.journal(run.id()).await.unwrap())
+        })
+    };
+    let first = journal(0);
+    for delay in (0..2_000).step_by(83) {
+        assert_eq!(journal(delay), first, "after {delay} µs");
+    }
+}

@@ -13,10 +13,13 @@ mod check;
 mod determinism;
 mod diagnostics;
 mod duration;
+mod entry;
 mod expand;
 #[cfg(test)]
 mod expansions;
 mod fallback;
+#[cfg(test)]
+mod hostile;
 mod lifetimes;
 mod model;
 mod scopes;
@@ -26,11 +29,7 @@ mod tokens;
 mod types;
 mod written;
 
-use proc_macro2::TokenStream;
-
-use crate::args::{StepOptions, WorkflowOptions};
-use crate::diagnostics::Diagnostics;
-use crate::model::Function;
+use crate::entry::{expand_step, expand_workflow};
 
 /// Makes a function a step: a side effect whose outcome is journaled.
 ///
@@ -144,40 +143,4 @@ pub fn workflow(
     item: proc_macro::TokenStream,
 ) -> proc_macro::TokenStream {
     expand_workflow(options.into(), item.into()).into()
-}
-
-fn expand_step(options: TokenStream, item: TokenStream) -> TokenStream {
-    let function: Function = match syn::parse2(item.clone()) {
-        Ok(function) => function,
-        Err(error) => return fallback::item(item, "step", &error),
-    };
-    let diagnostics = Diagnostics::default();
-    let options = StepOptions::read(options, &diagnostics);
-    check::step(&function, &options, &diagnostics);
-    let findings = diagnostics.finish();
-    let mut expanded = if findings.signature_is_sound {
-        expand::step::expand(&function, &options)
-    } else {
-        fallback::step(&function, &options)
-    };
-    expanded.extend(findings.messages);
-    expanded
-}
-
-fn expand_workflow(options: TokenStream, item: TokenStream) -> TokenStream {
-    let function: Function = match syn::parse2(item.clone()) {
-        Ok(function) => function,
-        Err(error) => return fallback::item(item, "workflow", &error),
-    };
-    let diagnostics = Diagnostics::default();
-    let options = WorkflowOptions::read(options, &diagnostics);
-    check::workflow(&function, &options, &diagnostics);
-    let findings = diagnostics.finish();
-    let mut expanded = if findings.signature_is_sound {
-        expand::workflow::expand(&function, &options)
-    } else {
-        fallback::workflow(&function, &options)
-    };
-    expanded.extend(findings.messages);
-    expanded
 }

@@ -132,18 +132,32 @@ pub(crate) fn long_number(number: u64) -> Option<[u8; 9]> {
 /// damaged length would have bincode ask for memory that no machine has, which ends the process.
 const MAX_DECODED: usize = 1024 * 1024 * 1024;
 
+/// Up to which length of its bytes a structure counts as small: nearly all are.
+const SMALL: usize = 64 * 1024;
+
+/// The most that a small structure can have. A number of one byte is up to eight in memory, so that is enough by far.
+const MAX_DECODED_SMALL: usize = 16 * SMALL;
+
 /// Decodes one structure that must fill `bytes` exactly.
 ///
-/// A length prefix that claims more than `bytes` holds is an error. Up to [`MAX_DECODED`] bytes may be
-/// asked of the system for it before that is noticed.
+/// A length prefix that claims more than `bytes` holds is an error. Up to [`MAX_DECODED_SMALL`] bytes, or
+/// [`MAX_DECODED`] if there are many, may be asked of the system for it before that is noticed.
 ///
 /// # Errors
 ///
 /// Says what bincode found wrong, or that bytes were left over.
 pub(crate) fn decode<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, String> {
-    let limited = bincode::config::standard().with_limit::<MAX_DECODED>();
-    let (value, used) =
-        bincode::serde::decode_from_slice(bytes, limited).map_err(|error| error.to_string())?;
+    let decoded = match bytes.len() {
+        ..=SMALL => bincode::serde::decode_from_slice(
+            bytes,
+            bincode::config::standard().with_limit::<MAX_DECODED_SMALL>(),
+        ),
+        _ => bincode::serde::decode_from_slice(
+            bytes,
+            bincode::config::standard().with_limit::<MAX_DECODED>(),
+        ),
+    };
+    let (value, used) = decoded.map_err(|error| error.to_string())?;
     if used == bytes.len() {
         Ok(value)
     } else {

@@ -73,6 +73,11 @@
 //! - `redis`: `idempotency::RedisKeys`, keys that live in Redis.
 //! - `testing`: `testing`, what users' tests need: an engine in virtual time, a ledger, crashes at every write.
 //! - `proptest`: `testing::strategies`, keys and payloads for property tests.
+//! - `encryption`: `encryption::Encryption`, a payload codec that encrypts at rest.
+
+#[macro_use]
+#[doc(hidden)]
+pub mod seeded;
 
 mod call;
 mod context;
@@ -97,12 +102,18 @@ pub mod testing;
 #[doc(hidden)]
 #[path = "private.rs"]
 pub mod __private;
+mod bounded;
 pub mod clock;
 mod codec;
 mod digest;
 mod duration;
+#[cfg(feature = "encryption")]
+pub mod encryption;
 mod error;
 mod hashing;
+#[cfg(feature = "testing")]
+#[doc(hidden)]
+pub mod hostile;
 mod id_map;
 mod ids;
 mod key;
@@ -139,7 +150,7 @@ pub use error::{Error, Interrupted, Result, ResultExt};
 pub use ids::{MessageId, ParseIdError, RunId, StepId};
 pub use key::{Key, KeyPart, KeyParts};
 pub use logs::HideReplayed;
-pub use payload::{PayloadCodec, PayloadError};
+pub use payload::{CodecError, PayloadCodec, PayloadContext, PayloadError, PayloadKind};
 pub use workflow_macros::{step, workflow};
 
 /// Overrules the determinism check of a workflow for one expression.

@@ -4,6 +4,9 @@
 //! Self-describing bytes can be read back after a field was added, and shown without their
 //! Rust type. Never used for the engine's own records (see `codec`).
 
+mod hook;
+mod place;
+
 use std::borrow::Cow;
 use std::cell::Cell;
 use std::fmt;
@@ -15,6 +18,13 @@ use bytes::Bytes;
 use serde::Serialize;
 use serde::de::{DeserializeOwned, DeserializeSeed};
 
+use crate::bounded::Bounded;
+pub(crate) use hook::ENCRYPTED;
+use hook::Hook;
+pub use hook::{CodecError, PayloadCodec, PayloadError};
+pub(crate) use place::Place;
+pub use place::{PayloadContext, PayloadKind};
+
 /// The largest encoded payload unless the engine says otherwise. A journal is no file store:
 /// what is larger belongs into one, with its name in the journal.
 pub(crate) const DEFAULT_LIMIT: usize = 2 * 1024 * 1024;
@@ -25,75 +35,74 @@ const KEPT_ROOM: usize = 4 * 1024;
 /// How deep a payload may nest when it is read or shown.
 const MAX_DEPTH: usize = 256;
 
-/// Transforms payload bytes on their way into the journal and back, for encryption or
-/// compression.
-///
-/// It covers inputs, outputs, errors and the payloads shown in reports. Digests are taken
-/// before it, so it need not be deterministic.
-pub trait PayloadCodec: Send + Sync + 'static {
-    /// Transforms a payload before it is journaled.
-    ///
-    /// # Errors
-    ///
-    /// Says why it cannot; the step or start that made the payload then fails for good.
-    fn encode(&self, plain: Vec<u8>) -> Result<Vec<u8>, String>;
-
-    /// Undoes [`PayloadCodec::encode`].
-    ///
-    /// # Errors
-    ///
-    /// Says why it cannot (a missing key, say); the run is parked and nothing is lost.
-    fn decode(&self, coded: &[u8]) -> Result<Vec<u8>, String>;
-}
-
-/// Says why a value could not cross the journal. Its text may quote the value, as serde's messages
-/// do: it is for the caller, not for a log.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[non_exhaustive]
-pub enum PayloadError {
-    /// It is larger than the limit.
-    #[error(
-        "it is larger than the limit of {limit} bytes: keep large data elsewhere and journal its name, or raise `payload_limit`"
-    )]
-    TooLarge {
-        /// The engine's limit.
-        limit: usize,
-    },
-    /// Its `Serialize` failed.
-    #[error("it cannot be serialized: {0}")]
-    Serialize(String),
-    /// It cannot be read back as the type the code asks for.
-    #[error("it cannot be read back as `{type_name}`: {message}")]
-    Deserialize {
-        /// The type asked for.
-        type_name: &'static str,
-        /// What the decoder said.
-        message: String,
-    },
-    /// The codec hook failed.
-    #[error("the payload codec failed: {0}")]
-    Codec(String),
-}
-
 /// How an engine turns values into payload bytes.
 #[derive(Clone)]
 pub(crate) struct Payloads {
     limit: usize,
-    codec: Option<Arc<dyn PayloadCodec>>,
+    hook: Option<Arc<Hook>>,
+    place: Place,
 }
 
 impl Default for Payloads {
     fn default() -> Self {
         Self {
             limit: DEFAULT_LIMIT,
-            codec: None,
+            hook: None,
+            place: Place::NOWHERE,
         }
     }
 }
 
 impl Payloads {
-    pub(crate) fn new(limit: usize, codec: Option<Arc<dyn PayloadCodec>>) -> Self {
-        Self { limit, codec }
+    pub(crate) fn new(
+        limit: usize,
+        codec: Option<Arc<dyn PayloadCodec>>,
+        namespace: &Arc<str>,
+    ) -> Self {
+        let hook = codec.map(|codec| {
+            let namespace = namespace.clone();
+            Arc::new(Hook { codec, namespace })
+        });
+        Self {
+            limit,
+            hook,
+            place: Place::NOWHERE,
+        }
+    }
+
+    /// The same for payloads that stand at a place.
+    pub(crate) fn at(&self, place: Place) -> Self {
+        Self {
+            place,
+            ..self.clone()
+        }
+    }
+
+    /// The codec hook, if there is one.
+    #[cfg(feature = "export")]
+    pub(crate) fn codec(&self) -> Option<&dyn PayloadCodec> {
+        self.hook.as_ref().map(|hook| &*hook.codec)
+    }
+
+    /// Says whether payloads open at their own place only.
+    pub(crate) fn binds(&self) -> bool {
+        self.hook.as_ref().is_some_and(|hook| hook.codec.binds())
+    }
+
+    /// Brings a payload of another place to this one, if payloads are bound to their places at all.
+    pub(crate) fn moved_from(&self, from: Place, payload: &Bytes) -> Result<Bytes, PayloadError> {
+        match &self.hook {
+            Some(hook) if hook.codec.binds() && from != self.place => {
+                let plain = hook.decode(payload, from)?;
+                Ok(hook.encode(plain, self.place)?.into())
+            }
+            _ => Ok(payload.clone()),
+        }
+    }
+
+    /// The most bytes that a payload may have.
+    pub(crate) fn limit(&self) -> usize {
+        self.limit
     }
 
     /// Encodes a value; fails as soon as the limit is passed, so that an oversized value
@@ -108,7 +117,7 @@ impl Payloads {
         limit: usize,
     ) -> Result<Bytes, PayloadError> {
         let plain = serialized(value, limit)?;
-        if self.codec.is_some() || plain.len() > KEPT_ROOM {
+        if self.hook.is_some() || plain.len() > KEPT_ROOM {
             return self.code(plain, limit);
         }
         let payload = Bytes::copy_from_slice(&plain);
@@ -149,6 +158,14 @@ impl Payloads {
     }
 
     /// Encodes a value that was serialized before an engine was at hand.
+    pub(crate) fn encode_bytes(&self, plain: &Bytes) -> Result<Bytes, PayloadError> {
+        match self.hook {
+            None if plain.len() <= self.limit => Ok(plain.clone()),
+            _ => self.encode_plain(plain),
+        }
+    }
+
+    /// As [`Payloads::encode_bytes`], of bytes that are not shared.
     pub(crate) fn encode_plain(&self, plain: &[u8]) -> Result<Bytes, PayloadError> {
         if plain.len() > self.limit {
             return Err(PayloadError::TooLarge { limit: self.limit });
@@ -162,10 +179,10 @@ impl Payloads {
     }
 
     fn code(&self, plain: Vec<u8>, limit: usize) -> Result<Bytes, PayloadError> {
-        let Some(codec) = &self.codec else {
+        let Some(hook) = &self.hook else {
             return Ok(plain.into());
         };
-        let coded = codec.encode(plain).map_err(PayloadError::Codec)?;
+        let coded = hook.encode(plain, self.place)?;
         if coded.len() > limit {
             return Err(PayloadError::TooLarge { limit });
         }
@@ -225,77 +242,69 @@ impl Payloads {
         let mut decoder = rmp_serde::Deserializer::from_read_ref(&*plain);
         decoder.set_max_depth(MAX_DEPTH);
         seed.deserialize(&mut decoder)
-            .map_err(|error| PayloadError::Deserialize {
-                type_name: std::any::type_name::<T>(),
-                message: error.to_string(),
-            })
+            .map_err(|error| self.unreadable(payload, std::any::type_name::<T>(), &error))
     }
 
     /// Decodes a payload without its type, to show it.
     pub(crate) fn value(&self, payload: &[u8]) -> Result<rmpv::Value, PayloadError> {
         let plain = self.plain(payload)?;
-        rmpv::decode::read_value_with_max_depth(&mut &*plain, MAX_DEPTH).map_err(|error| {
-            PayloadError::Deserialize {
-                type_name: "any value",
+        rmpv::decode::read_value_with_max_depth(&mut &*plain, MAX_DEPTH)
+            .map_err(|error| self.unreadable(payload, "any value", &error))
+    }
+
+    fn unreadable(
+        &self,
+        payload: &[u8],
+        type_name: &'static str,
+        error: &dyn fmt::Display,
+    ) -> PayloadError {
+        match (payload.first(), &self.hook) {
+            (Some(&ENCRYPTED), None) => PayloadError::Locked(
+                "it is encrypted, and this engine has no key: open it with `.payload_codec(Encryption::new(..))` and \
+                 the key that it was written with"
+                    .to_owned(),
+            ),
+            _ => PayloadError::Deserialize {
+                type_name,
                 message: error.to_string(),
-            }
-        })
+            },
+        }
     }
 
     /// The same limit without the codec hook, for what is coded elsewhere.
     pub(crate) fn without_codec(&self) -> Self {
-        Self::new(self.limit, None)
+        Self {
+            hook: None,
+            ..self.clone()
+        }
     }
 
     /// The same with a limit that is no larger than this, less a few bytes for what stands around a payload.
     pub(crate) fn at_most(&self, limit: usize) -> Self {
         Self {
             limit: self.limit.min(limit.saturating_sub(16)),
-            codec: self.codec.clone(),
+            ..self.clone()
         }
     }
 
     /// Has the codec hook transform bytes that are no payload of this; `None` if there is no hook.
     pub(crate) fn recode(&self, plain: &[u8]) -> Result<Option<Bytes>, PayloadError> {
-        match &self.codec {
-            None => Ok(None),
-            Some(codec) => {
-                let coded = codec.encode(plain.to_vec()).map_err(PayloadError::Codec)?;
-                Ok(Some(coded.into()))
-            }
-        }
+        let hook = self.hook.as_ref();
+        let coded = hook.map(|hook| hook.encode(plain.to_vec(), self.place));
+        Ok(coded.transpose()?.map(Bytes::from))
     }
 
     /// Undoes [`Payloads::recode`].
     pub(crate) fn uncode(&self, coded: &[u8]) -> Result<Option<Vec<u8>>, PayloadError> {
-        match &self.codec {
-            None => Ok(None),
-            Some(codec) => codec.decode(coded).map(Some).map_err(PayloadError::Codec),
-        }
+        let hook = self.hook.as_ref();
+        hook.map(|hook| hook.decode(coded, self.place)).transpose()
     }
 
     /// Undoes what the codec hook did.
     fn plain<'a>(&self, payload: &'a [u8]) -> Result<Cow<'a, [u8]>, PayloadError> {
-        match &self.codec {
+        match &self.hook {
             None => Ok(Cow::Borrowed(payload)),
-            Some(codec) => codec
-                .decode(payload)
-                .map(Cow::Owned)
-                .map_err(PayloadError::Codec),
-        }
-    }
-}
-
-impl PayloadError {
-    /// Says the same without anything that may quote the value.
-    pub(crate) fn without_values(&self) -> String {
-        match self {
-            Self::TooLarge { .. } => self.to_string(),
-            Self::Serialize(_) => "it cannot be serialized".to_owned(),
-            Self::Deserialize { type_name, .. } => {
-                format!("it cannot be read back as `{type_name}`")
-            }
-            Self::Codec(_) => "the payload codec failed".to_owned(),
+            Some(hook) => hook.decode(payload, self.place).map(Cow::Owned),
         }
     }
 }
@@ -304,7 +313,7 @@ impl fmt::Debug for Payloads {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Payloads")
             .field("limit", &self.limit)
-            .field("codec", &self.codec.is_some())
+            .field("codec", &self.hook.is_some())
             .finish()
     }
 }
@@ -323,7 +332,8 @@ fn serialized<T: Serialize + ?Sized>(value: &T, limit: usize) -> Result<Vec<u8>,
         limit,
         hit: false,
     };
-    let encoded = value.serialize(&mut rmp_serde::Serializer::new(&mut out).with_struct_map());
+    let mut serializer = rmp_serde::Serializer::new(&mut out).with_struct_map();
+    let encoded = value.serialize(Bounded::new(&mut serializer));
     if out.hit {
         return Err(PayloadError::TooLarge { limit });
     }
@@ -421,7 +431,7 @@ mod tests {
 
     #[test]
     fn a_payload_past_the_limit_is_refused_by_name() {
-        let payloads = Payloads::new(100, None);
+        let payloads = Payloads::new(100, None, &"".into());
         assert!(payloads.encode(&vec![0u8; 90]).is_ok());
         assert_eq!(
             payloads.encode(&"x".repeat(101)),

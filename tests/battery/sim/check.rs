@@ -2,38 +2,75 @@
 //!
 //! Owns the judgement of one case. Reads, and never repairs or waits.
 
-use std::collections::HashSet;
+use std::collections::{BTreeSet, HashSet};
+use std::sync::Arc;
 
-use workflow_runtime::RunId;
 use workflow_runtime::journal::{Event, Journal, Outcome};
-use workflow_runtime::testing::check_journal;
+use workflow_runtime::store::Store;
+use workflow_runtime::store::memory::MemoryStore;
+use workflow_runtime::testing::{Violation, Witness};
+use workflow_runtime::{EngineError, MessageId, RunId};
 
-use super::life::Reader;
 use super::program::{Ending, possible};
+use super::reader::Reader;
 use super::world::Kind;
-use super::{Acknowledged, Case};
+use super::{Acknowledged, Case, OWN};
+use crate::chance::Chance;
 
-/// More attempts than this no step makes; what `workflows` allows.
-const MAX_ATTEMPTS: u32 = 12;
+/// What must hold after every process: the checker of the testing kit, told all that somebody was told.
+pub(super) fn after_process(case: &Case, reader: &Reader, told: &mut Acknowledged) -> Vec<String> {
+    told.hear(&case.world);
+    told.witness.reopened();
+    reader.check(&mut told.witness)
+}
 
-/// What somebody was told is there.
-pub(super) fn acknowledged(reader: &Reader, told: &Acknowledged) -> Vec<String> {
-    let known: HashSet<RunId> = reader.journals().iter().map(|(run, _)| *run).collect();
-    let started = told
-        .run
-        .iter()
-        .chain(told.signals.iter().map(|(run, ..)| run));
-    started
-        .filter(|run| !known.contains(run))
-        .map(|run| format!("1: {run} was acknowledged, and is gone"))
-        .collect()
+/// What a store must refuse when no engine has it open.
+pub(super) fn store(store: MemoryStore, reader: &Reader, told: &Acknowledged) -> Vec<String> {
+    let store: Arc<dyn Store> = Arc::new(store);
+    let probing = told.witness.check_store(&store);
+    numbered(reader.runtime.block_on(probing))
+}
+
+/// A record goes bad: it must be said of which run, whatever record it is.
+pub(super) fn damage(store: &MemoryStore, chance: &mut Chance, now: u64) -> Vec<String> {
+    let journals = Reader::open(store.clone(), OWN, now).journals();
+    let records: Vec<(RunId, u64)> = journals
+        .into_iter()
+        .filter_map(|(run, journal)| Some((run, journal.ok()?)))
+        .flat_map(|(run, journal)| {
+            let records = journal.records().to_vec();
+            records.into_iter().map(move |record| (run, record.seq))
+        })
+        .collect();
+    if records.is_empty() {
+        return Vec::new();
+    }
+    let (run, seq) = chance.one_of(&records);
+    if !store.damage(run, seq) {
+        return vec![format!("18: record {seq} of {run} is read, and not there")];
+    }
+    let mut witness = Witness::new();
+    witness.damaged(run);
+    Reader::open(store.clone(), OWN, now).check(&mut witness)
+}
+
+/// Violations with the number of their rule in front.
+pub(super) fn numbered(found: Result<Vec<Violation>, EngineError>) -> Vec<String> {
+    match found {
+        Ok(found) => found
+            .into_iter()
+            .map(|it| format!("{}: {it}", it.invariant.number()))
+            .collect(),
+        Err(error) => vec![format!("18: it cannot be checked: {error}")],
+    }
 }
 
 /// Everything, once all runs have ended.
 pub(super) fn whole(case: &Case, reader: &Reader, told: &Acknowledged) -> Vec<String> {
-    let mut wrong = case.world.violations();
+    let mut wrong = Vec::new();
     for (run, journal) in reader.journals() {
         match journal {
+            Ok(_) if told.poison == Some(run) => {}
             Ok(journal) => {
                 wrong.extend(
                     journal_holds(case, &journal)
@@ -47,32 +84,53 @@ pub(super) fn whole(case: &Case, reader: &Reader, told: &Acknowledged) -> Vec<St
             Err(error) => wrong.push(format!("2: the journal of {run}: {error}")),
         }
     }
-    let too_often = case
-        .world
-        .asked()
-        .into_iter()
-        .filter(|(_, attempt)| *attempt > MAX_ATTEMPTS);
-    wrong.extend(too_often.map(|(step, attempt)| format!("17: attempt {attempt} of {step}")));
+    wrong.extend(messages(case, reader));
+    wrong
+}
+
+/// A message came if and only if the step that left it completed, and under one id.
+fn messages(case: &Case, reader: &Reader) -> Vec<String> {
+    let received = case.world.received();
+    let came: BTreeSet<(RunId, u64)> = received
+        .iter()
+        .map(|(run, _, value)| (*run, *value))
+        .collect();
+    let ids: BTreeSet<MessageId> = received.iter().map(|(_, id, _)| *id).collect();
+    let mut sent = BTreeSet::new();
+    for (run, journal) in reader.journals() {
+        let Ok(journal) = journal else { continue };
+        for record in journal.records() {
+            if let Event::StepCompleted(step) = &record.event
+                && let (Outcome::Ok(value), "post") = (&step.outcome, &*step.name)
+                && let Ok(value) = rmp_serde::from_slice(value)
+            {
+                sent.insert((run, value));
+            }
+        }
+    }
+    let mut wrong = Vec::new();
+    if came != sent {
+        wrong.push(format!("1: of the messages {sent:?} there came {came:?}"));
+    }
+    if ids.len() != received.len() || received.len() != came.len() {
+        wrong.push(format!(
+            "5: a message has two ids, or two have one: {received:?}"
+        ));
+    }
     wrong
 }
 
 /// What one journal says, and what the world says to it.
 fn journal_holds(case: &Case, journal: &Journal) -> Vec<String> {
-    let rules = check_journal(journal).into_iter();
-    let mut wrong: Vec<String> = rules.map(|rule| rule.to_string()).collect();
+    let mut wrong = Vec::new();
     let mut kept = HashSet::new();
     for record in journal.records() {
         let Event::StepCompleted(step) = &record.event else {
             continue;
         };
-        match (&step.outcome, case.world.effect(step.step)) {
-            (Outcome::Ok(_), None) => {
-                wrong.push(format!("4: {} completed, and nothing was done", step.step));
-            }
-            (Outcome::Ok(_), Some(effect)) if &*step.name == "keep" => {
-                kept.insert((effect.tag, effect.given));
-            }
-            _ => {}
+        let effect = case.world.effect(step.step);
+        if let (Outcome::Ok(_), Some(effect), "keep") = (&step.outcome, effect, &*step.name) {
+            kept.insert((effect.tag, effect.given));
         }
     }
     let end = journal.records().last().map(|last| &last.event);
@@ -83,6 +141,7 @@ fn journal_holds(case: &Case, journal: &Journal) -> Vec<String> {
                 | Event::RunFailed(_)
                 | Event::RunAborted(_)
                 | Event::RunCancelled(_)
+                | Event::RunContinued(_)
         )
     );
     if !is_ended {

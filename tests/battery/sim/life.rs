@@ -2,26 +2,28 @@
 //!
 //! Owns what callers do: start, send, repeat, cancel, turn the clock. Never looks into the engine.
 
-use std::collections::HashSet;
 use std::time::{Duration, SystemTime};
 
 use tokio::runtime::{Builder, Runtime};
-use workflow_runtime::journal::{Event, Journal};
-use workflow_runtime::store::Store as _;
 use workflow_runtime::store::memory::MemoryStore;
+use workflow_runtime::store::{ParkReason, Store as _};
 use workflow_runtime::testing::TestEngine;
-use workflow_runtime::{Engine, EngineError, Queue, RunHandle, RunId, RunStatus, Sent, StepId};
+use workflow_runtime::{Engine, EngineError, Queue, Retention, RunHandle, RunId, RunStatus};
 
+use super::check::numbered;
 use super::fate::{Fate, Stop};
 use super::program::{Ending, Program, heard, signal_value};
-use super::workflows::interpret;
-use super::{Acknowledged, Case};
+use super::workflows::{OUTBOX, brief, deliver, interpret, onward, passes, poison};
+use super::{Acknowledged, Case, OWN};
 
 /// When the first process begins, in seconds.
 pub(super) const FIRST_MORNING: u64 = 1_900_000_000;
 
 /// Rounds of talking after which a run that has not ended never will: they take virtual months.
 const PATIENCE: u64 = 400;
+
+/// How long short runs are kept.
+pub(super) const KEEPS: Duration = Duration::from_secs(2 * 60 * 60);
 
 /// The key of the run.
 const KEY: &str = "case";
@@ -34,13 +36,17 @@ pub(super) struct Lived {
     pub(super) stop: Stop,
     /// What its clock showed at the end, in seconds.
     pub(super) ended_at: u64,
+    /// How far its clock was turned, in seconds.
+    turned: i64,
     pub(super) violations: Vec<String>,
 }
 
-fn runtime() -> Runtime {
+pub(super) fn runtime() -> Runtime {
     let mut builder = Builder::new_current_thread();
+    // Its time stands still from the beginning: between a runtime's first moment and a later pause real time passes.
     builder
         .enable_time()
+        .start_paused(true)
         .build()
         .expect("a runtime can be made")
 }
@@ -56,19 +62,22 @@ pub(super) fn live(
     let mut lived = Lived {
         stop: Stop::Early,
         ended_at: began_at,
+        turned: 0,
         violations: Vec::new(),
     };
     let runtime = runtime();
-    runtime.block_on(async {
+    let passed = runtime.block_on(async {
+        let began = tokio::time::Instant::now();
         let living = process(case, fate, store, began_at, told, &mut lived);
         tokio::select! {
             biased;
             () = store.crashed() => {}
             () = living => {}
         }
+        began.elapsed().as_secs()
     });
-    // The clock's last reading is lost with a process that died; time is not.
-    lived.ended_at = lived.ended_at.max(began_at) + 1;
+    // A clock that was turned back may be behind where it began.
+    lived.ended_at = (began_at + passed).saturating_add_signed(lived.turned) + 1;
     lived
 }
 
@@ -82,8 +91,20 @@ async fn process(
 ) {
     let opened = TestEngine::builder()
         .register::<interpret>()
+        .register::<poison>()
+        .register::<brief>()
+        .register::<passes>()
+        .register::<onward>()
         .resource_arc(case.world.clone())
-        .configure(|engine| engine.queue(Queue::named(QUEUE).concurrency(1)))
+        .configure(|engine| {
+            engine
+                .queue(Queue::named(QUEUE).concurrency(1))
+                .retention_of::<brief>(Retention::of(KEEPS))
+                .outbox(OUTBOX, {
+                    let world = case.world.clone();
+                    move |message| deliver(world.clone(), message)
+                })
+        })
         .seed(case.seed)
         .starts_at(SystemTime::UNIX_EPOCH + Duration::from_secs(began_at))
         .store(store.clone())
@@ -104,11 +125,10 @@ async fn process(
         store,
         engine: &engine,
         told,
-        violations: Vec::new(),
+        turned: &mut lived.turned,
+        violations: &mut lived.violations,
     };
     lived.stop = talk.until_the_end().await;
-    lived.violations.append(&mut talk.violations);
-    lived.ended_at = seconds(engine.now());
     if talk.fate.stops_after.is_some() && lived.stop == Stop::Early {
         // What the process leaves behind is the same if this fails.
         let _ = Engine::clone(&engine)
@@ -118,19 +138,15 @@ async fn process(
     }
 }
 
-fn seconds(time: SystemTime) -> u64 {
-    let since = time.duration_since(SystemTime::UNIX_EPOCH);
-    since.map_or(0, |since| since.as_secs())
-}
-
 /// Those outside, who talk to one process.
-struct Talk<'c> {
-    case: &'c Case,
+pub(super) struct Talk<'c> {
+    pub(super) case: &'c Case,
     fate: Fate,
-    store: &'c MemoryStore,
-    engine: &'c TestEngine,
-    told: &'c mut Acknowledged,
-    violations: Vec<String>,
+    pub(super) store: &'c MemoryStore,
+    pub(super) engine: &'c TestEngine,
+    pub(super) told: &'c mut Acknowledged,
+    turned: &'c mut i64,
+    pub(super) violations: &'c mut Vec<String>,
 }
 
 impl Talk<'_> {
@@ -139,6 +155,9 @@ impl Talk<'_> {
         let Some(run) = self.start().await else {
             return Stop::Early;
         };
+        if self.fate.chance.once_in(3) {
+            self.guard().await;
+        }
         for round in 0..PATIENCE {
             if self.store.failure().is_some() {
                 self.nothing_is_acknowledged(&run).await;
@@ -153,26 +172,39 @@ impl Talk<'_> {
                     self.told.cancel_heard = true;
                 }
             }
-            let Some(open) = self.unfinished().await else {
+            let open = self.unfinished().await;
+            let posts = self.engine.outbox(OUTBOX).pending().await;
+            let (Some(open), Ok(posts)) = (open, posts) else {
                 continue; // the disk has failed
             };
-            if open.is_empty() {
+            if open.is_empty() && posts == 0 {
+                if self.fate.chance.once_in(3) && !self.coda().await {
+                    continue; // the disk has failed
+                }
                 return Stop::Over;
             }
-            for run in open {
-                self.signal(run).await;
+            for (run, is_brief) in open {
+                match is_brief {
+                    // Whether it was heard shows in the end of the run.
+                    true => drop(self.engine.signal(run, "go", &1_u64).key("go").await),
+                    false => self.signal(run).await,
+                }
             }
             self.let_time_pass(round).await;
         }
-        let open = self.unfinished().await;
-        self.violations.push(format!(
-            "14: nothing goes on, and these have not ended: {open:?}"
-        ));
+        let stuck = self.told.witness.check_all_ended(self.engine).await;
+        self.violations.extend(numbered(stuck));
         Stop::Hung
     }
 
     /// Starts the run, sometimes twice, and sometimes under its key with another input.
     async fn start(&mut self) -> Option<RunHandle<interpret>> {
+        if self.case.poisoned {
+            let run = self.engine.start(poison()).key("poison").await.ok()?.id();
+            self.told.poison = Some(run);
+            self.told.witness.poisoned(run);
+            self.told.witness.started_under("poison", OWN, run, None);
+        }
         let mut started = None;
         for _ in 0..=self.fate.chance.below(2) {
             let (program, ending) = (self.case.program.clone(), self.case.ending);
@@ -183,11 +215,8 @@ impl Talk<'_> {
             };
             match start.await {
                 Ok(run) => {
-                    let first = *self.told.run.get_or_insert(run.id());
-                    if first != run.id() {
-                        let other = format!("8: one key is {first} and {}", run.id());
-                        self.violations.push(other);
-                    }
+                    self.told.run.get_or_insert(run.id());
+                    self.told.witness.started_under(KEY, OWN, run.id(), None);
                     started = Some(run);
                 }
                 Err(_) if self.store.failure().is_some() => return None,
@@ -200,24 +229,26 @@ impl Talk<'_> {
         }
         if self.fate.chance.once_in(4) {
             let other = interpret(Program::Nap { ms: 3 }, 2, self.case.ending);
-            match self.engine.start(other).key(KEY).await {
-                Err(EngineError::Conflict { .. }) => {}
-                Err(_) if self.store.failure().is_some() => {}
-                answer => {
-                    let answer = answer.map(|run| run.id());
-                    let wrong = format!("9: another input under the same key: {answer:?}");
-                    self.violations.push(wrong);
-                }
+            let answer = self.engine.start(other).key(KEY).await;
+            let answer = answer.map(|run| run.id());
+            if let Some(first) = self.told.run {
+                let witness = &mut self.told.witness;
+                witness.asked_with_other_input(first, answer.as_ref().copied());
             }
         }
         started
     }
 
-    async fn unfinished(&mut self) -> Option<Vec<RunId>> {
+    /// The runs that have not ended, and whether they are the short ones.
+    async fn unfinished(&mut self) -> Option<Vec<(RunId, bool)>> {
         let mut open = Vec::new();
         for header in self.engine.runs().await.ok()?.runs {
             match self.engine.status(header.run).await.ok()? {
-                RunStatus::Active => open.push(header.run),
+                RunStatus::Active => open.push((header.run, &*header.workflow == brief::NAME)),
+                RunStatus::Parked(_) if self.told.poison == Some(header.run) => {}
+                RunStatus::Parked(parking) if parking.reason == ParkReason::Diverged => self
+                    .violations
+                    .push(format!("7: {} has diverged: {parking:?}", header.run)),
                 RunStatus::Parked(parking) => self
                     .violations
                     .push(format!("14: {} is parked: {parking:?}", header.run)),
@@ -240,12 +271,11 @@ impl Talk<'_> {
                 }
                 let value = signal_value(name, n);
                 let sent = self.engine.signal(run, &name.to_string(), &value);
-                match sent.key(n).await {
-                    Ok(Sent::Accepted) if is_known => self.violations.push(format!(
-                        "12: {run} accepts signal {name}/{n} for the second time"
-                    )),
-                    Ok(_) => {
+                match sent.key(n.to_string()).await {
+                    Ok(sent) => {
                         self.told.signals.insert((run, name, n));
+                        let (name, key) = (name.to_string(), n.to_string());
+                        self.told.witness.signalled(run, &name, &key, sent);
                     }
                     Err(EngineError::Ended(_)) => return,
                     Err(_) if self.store.failure().is_some() => return,
@@ -264,78 +294,31 @@ impl Talk<'_> {
         let most = Duration::from_millis(1 << round.min(26));
         let time = most.mul_f64(self.fate.chance.below(1000) as f64 / 1000.0);
         tokio::time::sleep(time).await;
-        let turn = Duration::from_secs(self.fate.chance.below(2 * 86_400));
+        let by = self.fate.chance.below(2 * 86_400).cast_signed();
+        let turn = Duration::from_secs(by.unsigned_abs());
         match self.fate.chance.below(16) {
-            0 => self.engine.turn_forward(turn),
-            1 => self.engine.turn_back(turn),
+            0 => {
+                self.engine.turn_forward(turn);
+                *self.turned += by;
+            }
+            1 => {
+                self.told.witness.time_is(self.engine.now());
+                self.engine.turn_back(turn);
+                *self.turned -= by;
+            }
             _ => {}
         }
     }
 
     /// After an error of the disk nobody is told that anything is done.
     async fn nothing_is_acknowledged(&mut self, run: &RunHandle<interpret>) {
-        let signal = run.signal("late", &1_u64).await;
-        let start = self
-            .engine
-            .start(interpret(Program::Nap { ms: 0 }, 1, Ending::Value));
-        let start = start.await.map(|run| run.id());
-        if signal.is_ok() || start.is_ok() {
-            let wrong = format!("19: after an error of the disk: {signal:?}, {start:?}");
-            self.violations.push(wrong);
+        self.told.witness.disk_failed();
+        if let Ok(sent) = run.signal("late", &1_u64).key("late").await {
+            self.told.witness.signalled(run.id(), "late", "late", sent);
         }
-    }
-}
-
-/// A process that looks and does nothing: its engine knows no workflow.
-pub(super) struct Reader {
-    runtime: Runtime,
-    engine: Engine,
-    store: MemoryStore,
-}
-
-impl Reader {
-    pub(super) fn open(store: MemoryStore) -> Self {
-        let runtime = runtime();
-        let opened = runtime.block_on(Engine::builder().open_with(store.clone()).into_future());
-        Self {
-            engine: opened.expect("a store in memory opens"),
-            runtime,
-            store,
+        let nap = interpret(Program::Nap { ms: 0 }, 1, Ending::Value);
+        if let Ok(run) = self.engine.start(nap).await {
+            self.told.witness.started(OWN, run.id());
         }
-    }
-
-    /// All runs with their journals, by id.
-    pub(super) fn journals(&self) -> Vec<(RunId, Result<Journal, EngineError>)> {
-        self.runtime.block_on(async {
-            let page = self.engine.runs().limit(10_000).await.expect("lists");
-            let mut runs: Vec<RunId> = page.runs.iter().map(|header| header.run).collect();
-            runs.sort();
-            let mut journals = Vec::new();
-            for run in runs {
-                journals.push((run, self.engine.journal(run).await));
-            }
-            journals
-        })
-    }
-
-    /// The bytes of a run.
-    pub(super) fn frames(&self, run: RunId) -> Vec<bytes::Bytes> {
-        let frames = self.store.frames(run, 0, usize::MAX);
-        self.runtime.block_on(frames).expect("reads")
-    }
-
-    /// The steps whose outcome is on record.
-    pub(super) fn settled(&self) -> HashSet<StepId> {
-        let journals = self
-            .journals()
-            .into_iter()
-            .filter_map(|(_, journal)| journal.ok());
-        journals
-            .flat_map(|journal| journal.records().to_vec())
-            .filter_map(|record| match record.event {
-                Event::StepCompleted(step) => Some(step.step),
-                _ => None,
-            })
-            .collect()
     }
 }

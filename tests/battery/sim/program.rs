@@ -35,6 +35,12 @@ pub(crate) enum Program {
     Limited { ms: u64, body: Box<Program> },
     /// In a child that is waited for.
     Child(Box<Program>),
+    /// In a child that begins anew so many times, with a checkpoint between two passes.
+    Passes { tag: u64, times: u64 },
+    /// In a child that goes on as a new run so many times.
+    Onward { tag: u64, times: u64 },
+    /// A step that leaves a message in the outbox.
+    Post { tag: u64 },
     /// In a child that is started first, and waited for afterwards.
     Started {
         child: Box<Program>,
@@ -82,7 +88,7 @@ impl Maker {
         let kinds = if depth == 0 || self.budget == 0 {
             9
         } else {
-            20
+            23
         };
         match self.chance.below(kinds) {
             0..=3 => Program::Step {
@@ -115,6 +121,15 @@ impl Maker {
                 body: self.boxed(depth),
             },
             18 => Program::Child(self.boxed(depth)),
+            19 => Program::Passes {
+                tag: self.fresh(),
+                times: 1 + self.chance.below(3),
+            },
+            20 => Program::Onward {
+                tag: self.fresh(),
+                times: 1 + self.chance.below(3),
+            },
+            21 => Program::Post { tag: self.fresh() },
             _ => Program::Started {
                 child: self.boxed(depth),
                 meanwhile: self.boxed(depth),
@@ -171,7 +186,12 @@ pub(crate) fn possible(program: &Program, given: u64) -> Option<BTreeSet<u64>> {
             .collect()
     };
     match program {
-        Program::Step { tag, .. } | Program::Kept { tag } => one(step_value(*tag, given)),
+        Program::Step { tag, .. } | Program::Kept { tag } | Program::Post { tag } => {
+            one(step_value(*tag, given))
+        }
+        Program::Passes { tag, times } | Program::Onward { tag, times } => {
+            one((0..=*times).fold(given, |value, _| step_value(*tag, value)))
+        }
         Program::Broken { tag } => one(broken_value(*tag, given)),
         Program::Nap { .. } => one(given),
         Program::Hear { name, count } => one(fold((0..*count).map(|n| signal_value(*name, n)))),
@@ -266,6 +286,9 @@ pub(crate) fn heard(program: &Program, names: &mut Vec<(u64, u64)>) {
         Program::Step { .. }
         | Program::Broken { .. }
         | Program::Kept { .. }
+        | Program::Passes { .. }
+        | Program::Onward { .. }
+        | Program::Post { .. }
         | Program::Nap { .. } => {}
     }
 }

@@ -3,18 +3,32 @@
 //! Owns the translation of each part into calls. Never decides anything by chance: what a program does follows from
 //! itself, the outcomes and their order.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use futures::FutureExt as _;
 use futures::future::{BoxFuture, join_all, select_all};
 use futures::stream::{FuturesUnordered, StreamExt as _, TryStreamExt as _};
 use workflow_runtime::{
-    Error, Result, abort, get_step_metadata, signals, sleep, start_child, step, timeout, workflow,
+    Error, Message, Result, abort, checkpoint, continue_as_new, get_step_metadata, outbox, signals,
+    sleep, start_child, step, timeout, wait_for, workflow,
 };
 
 use super::program::{Ending, Program, branch, broken_value, fold, step_value};
 use super::world::{Kind, World};
 use crate::chance::mix;
+
+/// What the steps below allow: attempts, and milliseconds between two.
+pub(crate) const LIMITS: [(&str, u32, u64); 5] = [
+    ("work", 12, 100),
+    ("breaks", 2, 30_000),
+    ("keep", 12, 30_000),
+    ("take_back", 12, 30_000),
+    ("post", 12, 30_000),
+];
+
+/// The outbox that messages go to.
+pub(crate) const OUTBOX: &str = "post";
 
 /// More attempts than a step ever fails and a case ever crashes.
 #[step(max_attempts = 12, backoff = "5ms..100ms")]
@@ -51,6 +65,24 @@ async fn take_back(
 ) -> Result<()> {
     world.act(Kind::Undone, tag, given);
     Ok(())
+}
+
+/// Leaves a message in the outbox, with its outcome or not at all.
+#[step(max_attempts = 12, backoff = "5ms")]
+async fn post(#[resource] world: &World, tag: u64, given: u64) -> Result<u64> {
+    world.act(Kind::Done, tag, given);
+    outbox(OUTBOX).push(&step_value(tag, given))?;
+    Ok(step_value(tag, given))
+}
+
+/// Takes a message out of the outbox: some not before the second time.
+pub(crate) async fn deliver(world: Arc<World>, message: Message) -> Result<()> {
+    let value: u64 = message.decode()?;
+    world.receive(message.run, message.id, value);
+    match message.attempt == 1 && value.is_multiple_of(2) {
+        true => Err(Error::new("not now")),
+        false => Ok(()),
+    }
 }
 
 /// Runs a program in the run that calls it.
@@ -110,6 +142,9 @@ fn run(program: Program, given: u64) -> BoxFuture<'static, Result<u64>> {
                     Err(_elapsed) => mix(given, 5),
                 }
             }
+            Program::Passes { tag, times } => passes(tag, given, times).await?,
+            Program::Onward { tag, times } => onward(tag, given, times).await?,
+            Program::Post { tag } => post(tag, given).await?,
             Program::Child(body) => interpret(*body, given, Ending::Value).await?,
             Program::Started { child, meanwhile } => {
                 let child = start_child(interpret(*child, given, Ending::Value));
@@ -129,5 +164,43 @@ pub(crate) async fn interpret(program: Program, given: u64, ending: Ending) -> R
         Ending::Value => Ok(value),
         Ending::Failure => Err(Error::new("meant to fail")),
         Ending::Abort => abort("meant to end").await,
+    }
+}
+
+/// One step in each pass.
+#[workflow]
+pub(crate) async fn passes(tag: u64, given: u64, left: u64) -> Result<u64> {
+    let value = work(tag, 0, given).await?;
+    match left {
+        0 => Ok(value),
+        _ => checkpoint(&(tag, value, left - 1)).await,
+    }
+}
+
+/// One step in each run of a line.
+#[workflow]
+pub(crate) async fn onward(tag: u64, given: u64, left: u64) -> Result<u64> {
+    let value = work(tag, 0, given).await?;
+    match left {
+        0 => Ok(value),
+        _ => continue_as_new(onward(tag, value, left - 1)).await,
+    }
+}
+
+/// What a workflow that cannot go on says.
+pub(crate) const POISON: &str = "a workflow that panics on purpose";
+
+/// A run that cannot go on, and must not stop the others.
+#[workflow(key_ttl = "36500d")]
+pub(crate) async fn poison() -> Result<u64> {
+    panic!("{POISON}")
+}
+
+/// A short run whose key expires and which is removed when its time is over; one that waits does not end before it is told to.
+#[workflow(key_ttl = "1h")]
+pub(crate) async fn brief(waits: bool) -> Result<u64> {
+    match waits {
+        true => Ok(wait_for::<u64>("go").await?),
+        false => work(7, 0, 1).await,
     }
 }

@@ -1,11 +1,11 @@
-//! The world outside of the simulated runs: what was done under which key, and who did what must not be done.
+//! The world outside of the simulated runs: what was done under which key.
 //!
 //! Owns the effects. It outlives every process of a case, as the world does, and never knows why it is asked.
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use workflow_runtime::{RunId, StepId, get_step_metadata};
+use workflow_runtime::{MessageId, RunId, StepId, get_step_metadata};
 
 /// What a step did.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -29,11 +29,22 @@ pub(crate) struct World(Mutex<Book>);
 #[derive(Debug, Default)]
 struct Book {
     effects: BTreeMap<StepId, Effect>,
-    /// Every time a body ran: the step and its attempt.
-    asked: Vec<(StepId, u32)>,
-    /// Steps whose outcome was on record when this process began.
-    settled: HashSet<StepId>,
-    violations: Vec<String>,
+    /// Every time a body ran.
+    asked: Vec<Asked>,
+    /// How many of them somebody was told of.
+    told: usize,
+    /// Messages that came: the run that sent them, their ids and what they say.
+    received: BTreeSet<(RunId, MessageId, u64)>,
+    /// How often the guarded work was done.
+    guarded: u64,
+}
+
+/// A body that ran.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Asked {
+    pub(crate) step: StepId,
+    pub(crate) attempt: u32,
+    pub(crate) effect: Effect,
 }
 
 impl World {
@@ -50,28 +61,44 @@ impl World {
             tag,
             given,
         };
+        let asked = Asked {
+            step: meta.step_id,
+            attempt: meta.attempt,
+            effect,
+        };
         let mut book = self.book();
-        book.asked.push((meta.step_id, meta.attempt));
-        if book.settled.contains(&meta.step_id) {
-            let again = format!(
-                "6: {} ran again, and its outcome was on record",
-                meta.step_id
-            );
-            book.violations.push(again);
-        }
-        let first = *book.effects.entry(meta.step_id).or_insert(effect);
-        if first != effect {
-            let two = format!(
-                "5: {} is the id of {first:?} and of {effect:?}",
-                meta.step_id
-            );
-            book.violations.push(two);
-        }
+        book.asked.push(asked);
+        book.effects.entry(meta.step_id).or_insert(effect);
     }
 
-    /// Lets a new process begin: these steps are not to run any more.
-    pub(crate) fn begin_process(&self, settled: HashSet<StepId>) {
-        self.book().settled = settled;
+    /// Takes a message.
+    pub(crate) fn receive(&self, run: RunId, id: MessageId, value: u64) {
+        self.book().received.insert((run, id, value));
+    }
+
+    /// The messages that came, each once.
+    pub(crate) fn received(&self) -> Vec<(RunId, MessageId, u64)> {
+        self.book().received.iter().copied().collect()
+    }
+
+    /// Does the guarded work, and says how often it was done before.
+    pub(crate) fn guarded(&self) -> u64 {
+        let mut book = self.book();
+        book.guarded += 1;
+        book.guarded - 1
+    }
+
+    /// How often the guarded work was done.
+    pub(crate) fn times_guarded(&self) -> u64 {
+        self.book().guarded
+    }
+
+    /// The bodies that ran since this was asked last.
+    pub(crate) fn take_news(&self) -> Vec<Asked> {
+        let mut book = self.book();
+        let news = book.asked[book.told..].to_vec();
+        book.told = book.asked.len();
+        news
     }
 
     /// What was done under an id.
@@ -81,20 +108,13 @@ impl World {
 
     /// Everything that was done, by id.
     pub(crate) fn effects(&self) -> Vec<(StepId, Effect)> {
-        self.book()
-            .effects
-            .iter()
-            .map(|(id, effect)| (*id, *effect))
-            .collect()
+        let book = self.book();
+        let effects = book.effects.iter();
+        effects.map(|(id, effect)| (*id, *effect)).collect()
     }
 
-    /// How often which body ran.
-    pub(crate) fn asked(&self) -> Vec<(StepId, u32)> {
+    /// Every time a body ran.
+    pub(crate) fn asked(&self) -> Vec<Asked> {
         self.book().asked.clone()
-    }
-
-    /// What was done that must not be.
-    pub(crate) fn violations(&self) -> Vec<String> {
-        self.book().violations.clone()
     }
 }

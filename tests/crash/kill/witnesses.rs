@@ -6,6 +6,7 @@ use std::path::Path;
 
 use workflow_runtime::journal::{Event, Journal};
 use workflow_runtime::store::{RunHeader, RunState};
+use workflow_runtime::testing::check_invariants;
 use workflow_runtime::{Engine, Result, StepId};
 
 use crate::child::{LEDGER, expected, open, result};
@@ -59,6 +60,7 @@ pub(crate) fn compare(dir: &Path, told: &Told) -> Found {
         check_told(&engine, told, &effects).await?;
         check_journals(&engine, &effects, &mut found).await?;
         found.errands = errands::compare(&engine, dir, told).await?;
+        assert_eq!(check_invariants(&engine).await?, []);
         let verified = engine.verify().await?;
         assert!(verified.damaged.is_empty(), "{:?}", verified.damaged);
         let runs = found.runs as u64 + found.errands as u64 * (1 + errands::PARCELS);

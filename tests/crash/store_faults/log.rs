@@ -10,7 +10,7 @@ use workflow_runtime::store::{Creation, Epoch, Store, StoreError};
 
 use super::child;
 use super::damage::{LEN, copy, files, furnish, open, refused, stories};
-use super::power::shim;
+use super::disk::shim;
 use super::story;
 use super::work::{Expected, Look, append, ending, look, new_run};
 

@@ -4,7 +4,6 @@
 //! a store. From the record the test rebuilds the directory as a disk would hold it that
 //! kept synced bytes only, or those and some of the others, at many moments, and opens it.
 
-use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -13,6 +12,7 @@ use workflow_runtime::store::Store;
 use workflow_runtime::store::sled::{SledOptions, SledStore};
 
 use super::child;
+use super::disk::{Disk, Part, Record, parse, shim};
 use super::story::{self, Told};
 use super::work::{Expected, Look, Numbers, look};
 
@@ -20,230 +20,70 @@ use super::work::{Expected, Look, Numbers, look};
 /// says more.
 const CUTS: usize = 6;
 
-/// One thing the child did.
-#[derive(Debug)]
-struct Record {
-    kind: u8,
-    path: PathBuf,
-    offset: u64,
-    data: Vec<u8>,
-}
-
-/// A file, with what of it is on the disk and what is not yet.
-#[derive(Debug, Default, Clone)]
-struct Inode {
-    synced: Vec<u8>,
-    /// Writes and truncations since.
-    pending: Vec<(u64, Option<Vec<u8>>)>,
-}
-
-/// A disk that keeps only what was synced, names of files and directories included.
-#[derive(Debug, Default)]
-struct Disk {
-    inodes: Vec<Inode>,
-    names: BTreeMap<PathBuf, usize>,
-    synced_names: BTreeMap<PathBuf, usize>,
-    directories: BTreeSet<PathBuf>,
-    synced_directories: BTreeSet<PathBuf>,
-}
-
 /// What of the unsynced survives.
 #[derive(Debug, Clone, Copy)]
-enum Luck {
+pub(super) enum Luck {
     None,
     /// Each write of each file and each change of a name on its own, as this seed has it.
     Some(u64),
+    /// Each page of each write on its own, so many in eight.
+    Pages(u64, u64),
+    /// All of it but this one of the writes of each file: the first is number 0.
+    Without(usize),
 }
 
-fn apply(bytes: &mut Vec<u8>, offset: u64, data: Option<&[u8]>) {
-    let offset = usize::try_from(offset).expect("a small file");
-    match data {
-        None => bytes.resize(offset, 0),
-        Some(data) => {
-            if bytes.len() < offset + data.len() {
-                bytes.resize(offset + data.len(), 0);
-            }
-            bytes[offset..offset + data.len()].copy_from_slice(data);
-        }
-    }
-}
-
-impl Disk {
-    fn inode(&mut self, path: &Path) -> Option<&mut Inode> {
-        let number = *self.names.get(path)?;
-        Some(&mut self.inodes[number])
-    }
-
-    fn play(&mut self, record: &Record) {
-        let path = &record.path;
-        match record.kind {
-            b'C' => {
-                self.names.insert(path.clone(), self.inodes.len());
-                self.inodes.push(Inode::default());
-            }
-            b'W' => {
-                let write = (record.offset, Some(record.data.clone()));
-                self.inode(path).expect("created").pending.push(write);
-            }
-            b'T' => {
-                let cut = (record.offset, None);
-                self.inode(path).expect("created").pending.push(cut);
-            }
-            b'S' => match self.inode(path) {
-                Some(inode) => {
-                    for (offset, data) in std::mem::take(&mut inode.pending) {
-                        apply(&mut inode.synced, offset, data.as_deref());
-                    }
-                }
-                None => self.sync_names(path),
-            },
-            b'R' => {
-                let to = PathBuf::from(String::from_utf8(record.data.clone()).expect("a path"));
-                let number = self.names.remove(path).expect("created");
-                self.names.insert(to, number);
-            }
-            b'U' => {
-                self.names.remove(path);
-            }
-            b'M' => {
-                self.directories.insert(path.clone());
-            }
-            _ => {}
-        }
-    }
-
-    /// A directory was synced: the names in it are on the disk.
-    fn sync_names(&mut self, directory: &Path) {
-        let inside = |path: &Path| path.parent() == Some(directory);
-        self.synced_names.retain(|path, _| !inside(path));
-        let now = self.names.iter().filter(|(path, _)| inside(path));
-        let now = now.map(|(path, number)| (path.clone(), *number));
-        self.synced_names.extend(now.collect::<Vec<_>>());
-        let made = self.directories.iter().filter(|path| inside(path));
-        self.synced_directories.extend(made.cloned());
-    }
-
-    /// Returns the names that survive: the synced ones, and with luck any of the others,
-    /// each on its own. A removal that was not synced may be forgotten.
-    fn surviving_names(&self, luck: Luck, coin: &mut Numbers) -> BTreeMap<PathBuf, usize> {
-        let mut names = self.synced_names.clone();
-        if matches!(luck, Luck::None) {
-            return names;
-        }
-        let both: BTreeSet<&PathBuf> = names.keys().chain(self.names.keys()).collect();
-        let both: Vec<PathBuf> = both.into_iter().cloned().collect();
-        for path in both {
-            if self.names.get(&path) == self.synced_names.get(&path) || coin.below(2) == 0 {
-                continue;
-            }
-            match self.names.get(&path) {
-                Some(number) => names.insert(path, *number),
-                None => names.remove(&path),
-            };
-        }
-        names
-    }
-
-    /// Writes what survives into a directory.
-    fn survive(&self, from: &Path, to: &Path, luck: Luck) {
-        let _ = fs::remove_dir_all(to);
-        fs::create_dir_all(to).expect("made");
-        let mut coin = Numbers(match luck {
-            Luck::None => 0,
-            Luck::Some(seed) => seed,
+impl Luck {
+    /// Writes what survives on a disk into a directory.
+    pub(super) fn survive(self, disk: &Disk, from: &Path, to: &Path) {
+        let mut coin = Numbers(match self {
+            Self::None | Self::Without(_) => 0,
+            Self::Some(seed) | Self::Pages(seed, _) => seed,
         });
-        for path in &self.synced_directories {
-            let inside = path.strip_prefix(from).expect("recorded below it");
-            fs::create_dir_all(to.join(inside)).expect("made");
-        }
-        for (path, number) in &self.surviving_names(luck, &mut coin) {
-            let parent = path.parent().expect("inside the store");
-            if parent != from && !self.synced_directories.contains(parent) {
-                continue; // the directory it is in is lost
+        disk.survive(from, to, &mut |part| match (self, part) {
+            (Self::None, _) => false,
+            (Self::Without(lost), Part::Write(number)) => number != lost,
+            (Self::Pages(_, in_eight), Part::Page) => coin.below(8) < in_eight,
+            (Self::Pages(..), Part::Write(_)) | (Self::Some(_) | Self::Without(_), Part::Page) => {
+                false
             }
-            let inode = &self.inodes[*number];
-            let mut bytes = inode.synced.clone();
-            if matches!(luck, Luck::Some(_)) {
-                for (offset, data) in &inode.pending {
-                    if coin.below(2) == 0 {
-                        apply(&mut bytes, *offset, data.as_deref());
-                    }
-                }
-            }
-            let inside = path.strip_prefix(from).expect("recorded below it");
-            fs::write(to.join(inside), bytes).expect("written");
-        }
+            (_, Part::Name) | (Self::Some(_), Part::Write(_)) => coin.below(2) == 0,
+        });
     }
-}
-
-/// Compiles the shim.
-pub(super) fn shim(directory: &Path) -> PathBuf {
-    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("crash/shim.c");
-    let library = directory.join("shim.so");
-    let output = Command::new("cc")
-        .args(["-shared", "-fPIC", "-O1", "-Wall", "-o"])
-        .arg(&library)
-        .arg(&source)
-        .args(["-ldl", "-lpthread"])
-        .output()
-        .expect("this test needs a C compiler called `cc` (on Debian: apt install gcc)");
-    assert!(
-        output.status.success(),
-        "the shim does not compile:\n{}",
-        String::from_utf8_lossy(&output.stderr)
-    );
-    library
 }
 
 /// Records a child at work.
-fn record(task: &str, directory: &Path) -> (PathBuf, Vec<Record>) {
-    let store = directory.join("store");
-    let log = directory.join("log");
-    let status = child::command(task, &store)
-        .env("LD_PRELOAD", shim(directory))
-        .env("SHIM_LOG", &log)
-        .stdout(std::process::Stdio::null())
+pub(super) fn record(task: &str, directory: &Path) -> (PathBuf, Vec<Record>) {
+    let status = recorded(task, directory)
         .status()
         .expect("the child starts");
     assert!(status.success(), "the child failed at `{task}`");
-    let bytes = fs::read(&log).expect("the shim wrote a log");
-    (store, parse(&bytes))
+    records(directory)
 }
 
-/// Reads the shim's log. Its last record may be cut off: threads of the child may be at work when it ends.
-fn parse(mut rest: &[u8]) -> Vec<Record> {
-    std::iter::from_fn(|| next_record(&mut rest)).collect()
+/// Prepares a child whose work is recorded, behind that of earlier ones in this directory.
+pub(super) fn recorded(task: &str, directory: &Path) -> Command {
+    let mut command = child::command(task, &directory.join("store"));
+    command
+        .env("LD_PRELOAD", shim(directory))
+        .env("SHIM_LOG", directory.join("log"))
+        .stdout(std::process::Stdio::null());
+    command
 }
 
-fn next_record(rest: &mut &[u8]) -> Option<Record> {
-    let mut take = |len: usize| -> Option<&[u8]> {
-        let (taken, left) = rest.split_at_checked(len)?;
-        *rest = left;
-        Some(taken)
-    };
-    let len = |bytes: &[u8]| u32::from_le_bytes(bytes.try_into().expect("four bytes")) as usize;
-    let kind = take(1)?[0];
-    let path_len = len(take(4)?);
-    let path = String::from_utf8(take(path_len)?.to_vec()).expect("a path");
-    let offset = take(8)?.try_into().expect("eight bytes");
-    let data_len = len(take(4)?);
-    let data = take(data_len)?.to_vec();
-    Some(Record {
-        kind,
-        path: path.into(),
-        offset: u64::from_le_bytes(offset),
-        data,
-    })
+/// Returns where the children's store is, and what they did to it.
+pub(super) fn records(directory: &Path) -> (PathBuf, Vec<Record>) {
+    let bytes = fs::read(directory.join("log")).expect("the shim wrote a log");
+    (directory.join("store"), parse(&bytes))
 }
 
 /// What became of a store after a power cut.
 #[derive(Debug, PartialEq, Eq)]
-enum Outcome {
+pub(super) enum Outcome {
     Kept,
     Lost(String),
 }
 
-async fn examine(path: &Path, acknowledged: &[Expected], told: &[Told]) -> Outcome {
+pub(super) async fn examine(path: &Path, acknowledged: &[Expected], told: &[Told]) -> Outcome {
     let store = match SledStore::open(path, SledOptions::default()) {
         Ok(store) => store,
         Err(error) if acknowledged.is_empty() && told.is_empty() => {
@@ -272,6 +112,12 @@ async fn examine(path: &Path, acknowledged: &[Expected], told: &[Told]) -> Outco
     Outcome::Kept
 }
 
+/// Returns how many cuts the variable `STORE_CUTS` asks for.
+pub(super) fn cuts(usual: usize) -> usize {
+    let cuts = std::env::var("STORE_CUTS").ok();
+    cuts.and_then(|cuts| cuts.parse().ok()).unwrap_or(usual)
+}
+
 /// Cuts the power at several moments of a recording and returns what became of it.
 async fn cut_power(task: &str) -> Vec<(usize, Outcome)> {
     let directory = tempfile::tempdir().expect("a temporary directory");
@@ -280,10 +126,7 @@ async fn cut_power(task: &str) -> Vec<(usize, Outcome)> {
         .filter(|at| records[*at].kind == b'A' && records[*at].data.starts_with(b"ack"))
         .collect();
     assert!(acks.len() > CUTS, "the child got to do something");
-    let cuts = std::env::var("STORE_CUTS")
-        .ok()
-        .and_then(|cuts| cuts.parse().ok());
-    let cuts = cuts.unwrap_or(CUTS);
+    let cuts = cuts(CUTS);
     // Right after acknowledgements, spread evenly, and at some moments in between.
     let mut moments: Vec<usize> = (1..=cuts)
         .map(|i| acks[i * (acks.len() - 1) / cuts])
@@ -308,7 +151,7 @@ async fn cut_power(task: &str) -> Vec<(usize, Outcome)> {
             let acknowledged = child::acknowledged(&said);
             let told = child::told(&said);
             for luck in [Luck::None, Luck::Some(at as u64)] {
-                disk.survive(&store, &after, luck);
+                luck.survive(&disk, &store, &after);
                 let outcome = examine(&after, &acknowledged, &told).await;
                 outcomes.push((at, outcome));
             }
@@ -392,7 +235,7 @@ async fn a_power_cut_while_a_store_is_made_leaves_a_directory_that_opens() {
             return; // from here on it is the other tests' business
         }
         for luck in [Luck::None, Luck::Some(at as u64), Luck::Some(!(at as u64))] {
-            disk.survive(&store, &after, luck);
+            luck.survive(&disk, &store, &after);
             let outcome = examine(&after, &[], &[]).await;
             assert_eq!(
                 outcome,

@@ -20,6 +20,7 @@ use crate::engine::outbox::Pushing;
 use crate::engine::resources::MissingResource;
 use crate::engine::signal::CallWaker;
 use crate::journal::{Draft, Source, StepIntentParts};
+use crate::payload::Place;
 use crate::store::{Durability, ParkReason};
 
 /// How far an attempt has come.
@@ -99,7 +100,8 @@ impl<'step, R> StepCall<'step, R> {
     fn intent(&self, made: &Made<'_>) -> Draft {
         let services = &made.scope.core().services;
         let limit = services.config.kept_input_limit;
-        let input = self.body.encode_input(&services.payloads, limit);
+        let payloads = services.payloads.at(Place::step_input(made.id));
+        let input = self.body.encode_input(&payloads, limit);
         let draft = Draft::step_intent(&StepIntentParts {
             step: made.id,
             name: self.definition.name,

@@ -12,6 +12,7 @@ use super::home::refuse_outside;
 use crate::context::current_scope;
 use crate::engine::core::Trouble;
 use crate::error::Error;
+use crate::payload::Place;
 
 /// Begins the workflow anew with a state: what came before is never replayed again.
 ///
@@ -44,7 +45,8 @@ pub fn checkpoint<T: Serialize + ?Sized>(state: &T) -> CheckpointTaken {
     let site = Location::caller();
     let encoded = current_scope().map(|scope| {
         let names = scope.core().argument_names();
-        let payloads = &scope.core().services.payloads;
+        let core = scope.core();
+        let payloads = core.services.payloads.at(Place::checkpoint(core.run()));
         payloads.encode_arguments(names, state).map_err(|problem| {
             Error::fatal(problem).context(format!("the state of the checkpoint at {site}"))
         })

@@ -24,6 +24,7 @@ use crate::error::Error;
 use crate::ids::{CallKind, RunId, StepId};
 use crate::journal::{ChildStarted, End, Outcome, Parent};
 use crate::key::Key;
+use crate::payload::Place;
 use crate::store::{ParkReason, RunState};
 
 /// A call of a workflow.
@@ -211,13 +212,15 @@ impl<W: Workflow> WorkflowCall<W> {
     }
 
     /// Gives the workflow what the child ended with.
-    fn give(&mut self, core: &RunCore, end: End) -> Poll<W::Output> {
+    fn give(&mut self, core: &RunCore, call: StepId, end: End) -> Poll<W::Output> {
+        let child = RunId::of_child(call);
+        let payloads = core.services.payloads.at(Place::run_end(child));
         self.stage = Stage::Done;
         let name = W::DEFINITION.name;
         let returns = W::returns();
         let decoded = match end {
-            End::Completed(output) => returns.decode(&core.services.payloads, &Outcome::Ok(output)),
-            End::Failed(failure) => returns.decode(&core.services.payloads, &failure),
+            End::Completed(output) => returns.decode(&payloads, &Outcome::Ok(output)),
+            End::Failed(failure) => returns.decode(&payloads, &failure),
             End::Aborted(aborted) => Ok(returns.broken(Error::fatal(format!(
                 "child workflow `{name}` was aborted: {}",
                 aborted.reason
@@ -262,7 +265,7 @@ impl<W: Workflow> Future for WorkflowCall<W> {
         assert_at_home(&scope, What::Child(W::DEFINITION.name), this.site);
         this.begin(true);
         match scope.core().take_child(id, cx.waker()) {
-            Some(end) => this.give(scope.core(), end),
+            Some(end) => this.give(scope.core(), id, end),
             None => Poll::Pending,
         }
     }

@@ -25,6 +25,7 @@ use crate::idempotency::{Held, KeyError, KeyId, KeyResult, Obtained, Wanted};
 use crate::ids::{RunId, StepId};
 use crate::journal::{Companion, Outcome};
 use crate::key::Key;
+use crate::payload::Place;
 use crate::store::{BoxFuture, ParkReason};
 
 /// The key of a call.
@@ -62,8 +63,8 @@ pub(super) struct Answer {
 }
 
 enum Gives {
-    /// What another call gave.
-    Value(Bytes),
+    /// What another call gave, as a payload that stands there.
+    Value { value: Bytes, from: Place },
     /// That another call has the key for another input.
     Conflict(Error),
 }
@@ -184,6 +185,9 @@ impl<R> StepCall<'_, R> {
     pub(super) fn outside_id(&self, scope: &Scope, id: StepId) -> StepId {
         let name = self.definition.name;
         let Some(keyed) = self.keyed.as_deref() else {
+            if seeded!(AnotherIdOutside) {
+                return id.for_effect("another");
+            }
             return id;
         };
         match (keyed.shared, &keyed.claim) {
@@ -213,7 +217,9 @@ impl<R> StepCall<'_, R> {
             return match core.keyed_turn(made.id, key, input, cx.waker()) {
                 KeyedTurn::Run => Consulted::Run,
                 KeyedTurn::Wait => Consulted::Wait,
-                KeyedTurn::Known(value) => Consulted::known(core.run(), value),
+                KeyedTurn::Known { value, by } => {
+                    Consulted::known(core.run(), value, Place::step_outcome(by))
+                }
                 KeyedTurn::OtherInput { first, site } => {
                     let first = format!("at {site} in this run with input {first}");
                     self.conflict(core.run(), &first, input)
@@ -232,7 +238,9 @@ impl<R> StepCall<'_, R> {
                 keyed.claim = Claim::Held(held);
                 Consulted::Run
             }
-            Some(Ok(Obtained::Known { run, value })) => Consulted::known(run, value),
+            Some(Ok(Obtained::Known { run, value })) => {
+                Consulted::known(run, value, Place::shared_outcome())
+            }
             Some(Ok(Obtained::OtherInput { first, origin })) => match origin {
                 Some(origin) => {
                     let first =
@@ -287,15 +295,19 @@ impl<R> StepCall<'_, R> {
     /// Takes what the key gives as the call's own outcome.
     pub(super) fn take_answer(&mut self, made: &Made<'_>, answer: Answer) {
         let core = made.scope.core();
-        let payloads = &core.services.payloads;
+        let payloads = &core.services.payloads.at(Place::step_outcome(made.id));
         let name = self.definition.name;
         let Answer { first, gives } = answer;
         let conflict = matches!(gives, Gives::Conflict(_));
         let settled = match gives {
-            Gives::Value(value) => {
-                let outcome = Outcome::Ok(value);
-                match self.returns.decode(payloads, &outcome) {
-                    Ok(decoded) => Settled::Done { outcome, decoded },
+            Gives::Value { value, from } => {
+                let decoded = payloads.moved_from(from, &value).and_then(|value| {
+                    let outcome = Outcome::Ok(value);
+                    let decoded = self.returns.decode(payloads, &outcome)?;
+                    Ok((outcome, decoded))
+                });
+                match decoded {
+                    Ok((outcome, decoded)) => Settled::Done { outcome, decoded },
                     Err(problem) => {
                         let what = format!(
                             "what is kept under the idempotency key of step `{name}` at {}",
@@ -343,14 +355,21 @@ impl<R> StepCall<'_, R> {
         let Some(value) = outcome.value() else {
             return None; // dropped, the key is free
         };
-        match held.complete(value.clone(), ttl) {
+        let shared = core.services.payloads.at(Place::shared_outcome());
+        let value = shared.moved_from(Place::step_outcome(made.id), value);
+        let settled = match value {
+            Ok(value) => held.complete(value, ttl),
+            Err(_) => Err(KeyError::Codec),
+        };
+        match settled {
             Ok(settlement) => Some(Box::new(settlement)),
             Err(problem) => {
                 let name = self.definition.name;
                 let error = Error::fatal(format!(
                     "what step `{name}` returned cannot be shared: {problem}"
                 ));
-                if let Ok(payload) = core.services.payloads.encode(&error) {
+                let payloads = core.services.payloads.at(Place::step_outcome(made.id));
+                if let Ok(payload) = payloads.encode(&error) {
                     *outcome = Outcome::Broken(payload);
                     *decoded = self.returns.broken(error);
                 }
@@ -368,8 +387,8 @@ impl<R> StepCall<'_, R> {
 }
 
 impl Consulted {
-    fn known(first: RunId, value: Bytes) -> Self {
-        let gives = Gives::Value(value);
+    fn known(first: RunId, value: Bytes, from: Place) -> Self {
+        let gives = Gives::Value { value, from };
         Self::Answer(Answer { first, gives })
     }
 }

@@ -19,7 +19,7 @@ use crate::engine::obstacle::Obstacle;
 use crate::error::{Error, Interrupted, Retry};
 use crate::ids::StepId;
 use crate::journal::{AttemptFailed, Draft, Event, Outcome, Source, StepCompletedParts};
-use crate::payload::{PayloadError, Payloads};
+use crate::payload::{PayloadError, Payloads, Place};
 
 /// How much of a panic's message is kept.
 const PANIC_MESSAGE_LIMIT: usize = 4096;
@@ -123,7 +123,7 @@ pub(super) fn settle<R>(
     end: AttemptEnd<R>,
     services: &Services,
 ) -> Settled<R> {
-    let payloads = &services.payloads;
+    let payloads = &services.payloads.at(Place::step_outcome(made.id));
     let (retry, outcome) = match end {
         AttemptEnd::Value {
             value,

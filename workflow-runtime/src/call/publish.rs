@@ -7,6 +7,7 @@ use crate::context::current_scope;
 use crate::engine::core::Trouble;
 use crate::engine::letters::check_name;
 use crate::error::Error;
+use crate::payload::Place;
 use crate::store::NoteChange;
 
 /// The most bytes of a published value: what a store keeps in one note. Found out here, because a store that
@@ -53,7 +54,8 @@ pub fn publish<T: Serialize + ?Sized>(name: &str, value: &T) {
         let error = Error::fatal(problem).context(format!("publish() at {site}"));
         return core.trouble(Trouble::Fail(error));
     }
-    let problem = match core.services.payloads.encode(value) {
+    let payloads = core.services.payloads.at(Place::published(core.line().0));
+    let problem = match payloads.encode(value) {
         Ok(payload) if payload.len() <= LARGEST => return core.publish(name, payload),
         Ok(payload) => Error::fatal(format!(
             "it takes {} bytes, and a published value may take {LARGEST}: publish a summary, or where the \

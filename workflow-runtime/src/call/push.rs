@@ -12,7 +12,7 @@ use crate::engine::letters::check_name;
 use crate::engine::outbox::{MAX_MESSAGE, Pushed};
 use crate::error::{Error, Result};
 use crate::ids::{MessageId, StepId};
-use crate::payload::Payloads;
+use crate::payload::{Payloads, Place};
 
 /// Names an outbox to push messages into; see [`Outbox::push`].
 pub fn outbox(name: &str) -> Outbox<'_> {
@@ -68,7 +68,8 @@ impl Outbox<'_> {
                     let checked = encode(outbox, &Payloads::default(), message).map_err(refuse);
                     return checked.map(|_| MessageId::derive(id, outbox, 0));
                 };
-                let payload = encode(outbox, &run.services.payloads, message).map_err(refuse)?;
+                let payloads = run.services.payloads.at(Place::message(run.run()));
+                let payload = encode(outbox, &payloads, message).map_err(refuse)?;
                 let namespace = &run.services.namespace;
                 let pushed = step.pushed.push(
                     |number| Pushed::new(namespace, outbox, id, number, payload),
@@ -78,7 +79,8 @@ impl Outbox<'_> {
             }
             Ambient::Workflow(scope) => {
                 let core = scope.core();
-                let payload = encode(outbox, &core.services.payloads, message).map_err(refuse)?;
+                let payloads = core.services.payloads.at(Place::message(core.run()));
+                let payload = encode(outbox, &payloads, message).map_err(refuse)?;
                 let call: StepId = scope.claim_message(outbox);
                 let pushed = Pushed::new(&core.services.namespace, outbox, call, 0, payload);
                 let id = pushed.id();

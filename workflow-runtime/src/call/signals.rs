@@ -17,10 +17,11 @@ use serde::de::DeserializeOwned;
 
 use super::home::{What, assert_at_home, refuse_outside};
 use crate::context::{Scope, current_scope};
-use crate::engine::core::Trouble;
+use crate::engine::core::{RunCore, Trouble};
 use crate::engine::letters::check_name;
+use crate::engine::obstacle::Obstacle;
 use crate::error::{Error, Result};
-use crate::payload::Payloads;
+use crate::payload::{Payloads, Place};
 
 /// Waits for the next signal of a name, through crashes and restarts.
 ///
@@ -170,17 +171,26 @@ impl Wait {
             check::<T>,
         );
         match taken {
-            Some(payload) => Poll::Ready(self.decode(&core.services.payloads, &payload)),
+            Some(payload) => self.decode(core, &payload),
             None => Poll::Pending,
         }
     }
 
-    fn decode<T: DeserializeOwned>(&self, payloads: &Payloads, payload: &Bytes) -> Result<T> {
-        payloads.decode(payload).map_err(|problem| {
-            Error::fatal(problem).context(format!(
-                "the signal `{}` that was waited for at {}",
-                self.name, self.site
-            ))
+    fn decode<T: DeserializeOwned>(&self, core: &RunCore, payload: &Bytes) -> Poll<Result<T>> {
+        let payloads = core.services.payloads.at(Place::signal(core.line().0));
+        let what = format_args!(
+            "the signal `{}` that was waited for at {}",
+            self.name, self.site
+        );
+        Poll::Ready(match payloads.decode(payload) {
+            Ok(value) => Ok(value),
+            // Not the workflow's to judge: with the right key the value is there.
+            Err(problem) if problem.is_codecs() => {
+                let obstacle = Obstacle::unreadable(&what.to_string(), &problem);
+                core.trouble(Trouble::Park(obstacle));
+                return Poll::Pending;
+            }
+            Err(problem) => Err(Error::fatal(problem).context(what)),
         })
     }
 }

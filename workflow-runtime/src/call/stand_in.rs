@@ -15,6 +15,7 @@ use crate::call::hooks::OWN_STEPS;
 use crate::engine::core::{RunCore, Trouble};
 use crate::engine::obstacle::Obstacle;
 use crate::engine::tested::{Act, ActKind, PlannedAttempt, StandIn, Tested};
+use crate::payload::Place;
 
 /// How futures of attempts are made for one return type; known where that is known to own what it has.
 pub(super) struct Making<R> {
@@ -61,7 +62,7 @@ impl<'step, R> StepCall<'step, R> {
         if self.definition.file == OWN_STEPS {
             return None; // hooks are no steps of the user's
         }
-        let payloads = &core.services.payloads;
+        let payloads = core.services.payloads.at(Place::step_input(made.id));
         let planned = PlannedAttempt {
             definition: self.definition,
             site: self.site,
@@ -69,9 +70,9 @@ impl<'step, R> StepCall<'step, R> {
             call: made.id,
             step: attempt.context.step,
             attempt: made.attempt,
-            input: self.body.encode_input(payloads, usize::MAX),
+            input: self.body.encode_input(&payloads, usize::MAX),
         };
-        let plan = tested.plan(&planned, payloads);
+        let plan = tested.plan(&planned, &payloads);
         let (kind, body) = match plan.act {
             Act::Body => match self.body.attempt(attempt) {
                 Ok(body) => (ActKind::Body, body),
@@ -87,7 +88,7 @@ impl<'step, R> StepCall<'step, R> {
         let (tested, services) = (tested.clone(), core.services.clone());
         let first = async move {
             let clock = &services.clock;
-            tested.began(planned, kind, clock.now(), &services.payloads);
+            tested.began(planned, kind, clock.now(), &payloads);
             clock.pass(plan.delay).await;
         };
         Some(Ok((self.returns.making.before)(Box::pin(first), body)))

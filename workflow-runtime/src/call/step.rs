@@ -37,6 +37,7 @@ use crate::error::Error;
 use crate::ids::{CallKind, StepId};
 use crate::journal::{Companion, Draft, Outcome};
 use crate::key::Key;
+use crate::payload::Place;
 use crate::replay::{Known, WaitingCall};
 
 /// A call of a step: await it, join it, or configure this one call first.
@@ -227,11 +228,11 @@ impl<'step, R> StepCall<'step, R> {
             return Poll::Pending;
         };
         match turn {
-            Turn::Take(delivered) => self.take(core, delivered),
+            Turn::Take(delivered) => self.take(core, id, delivered),
             Turn::Wait { show_input } => {
                 if show_input {
-                    let payloads = &core.services.payloads;
-                    if let Some(input) = self.body.encode_input(payloads, usize::MAX) {
+                    let payloads = core.services.payloads.at(Place::step_input(id));
+                    if let Some(input) = self.body.encode_input(&payloads, usize::MAX) {
                         core.show_input(input);
                     }
                 }
@@ -298,7 +299,8 @@ impl<'step, R> StepCall<'step, R> {
         let Some(way) = UndoWay::of(self.definition) else {
             return;
         };
-        match self.body.encode_input(&core.services.payloads, usize::MAX) {
+        let payloads = core.services.payloads.at(Place::step_input(id));
+        match self.body.encode_input(&payloads, usize::MAX) {
             Some(input) => core.register_undo(id, self.definition, way, input),
             // Better not done than done and not to be undone.
             None => core.trouble(Trouble::Fail(Error::fatal(format!(
@@ -310,7 +312,7 @@ impl<'step, R> StepCall<'step, R> {
     }
 
     /// Gives the delivered outcome to the workflow.
-    fn take(&mut self, core: &RunCore, delivered: Delivered) -> Poll<R> {
+    fn take(&mut self, core: &RunCore, id: StepId, delivered: Delivered) -> Poll<R> {
         let Stage::Waiting { doing, .. } = std::mem::replace(&mut self.stage, Stage::Done) else {
             unreachable!("only a registered call is given an outcome");
         };
@@ -319,7 +321,8 @@ impl<'step, R> StepCall<'step, R> {
             (Delivered::Durable, Doing::HandedIn(decoded)) => Ok(decoded),
             (Delivered::Durable, _) => unreachable!("what is durable was handed in"),
             (Delivered::Recorded(outcome), _) => {
-                self.returns.decode(&core.services.payloads, &outcome)
+                let payloads = core.services.payloads.at(Place::step_outcome(id));
+                self.returns.decode(&payloads, &outcome)
             }
         };
         match decoded {
@@ -490,7 +493,8 @@ impl<'step, R> StepCall<'step, R> {
             core.complete_undo(made.id, outcome);
         }
         let limit = core.services.config.kept_input_limit;
-        let input = self.body.encode_input(&core.services.payloads, limit);
+        let payloads = core.services.payloads.at(Place::step_input(made.id));
+        let input = self.body.encode_input(&payloads, limit);
         let draft = made.completed(self.definition.name, self.site, input.as_ref(), outcome);
         core.hand_in(
             made.id,

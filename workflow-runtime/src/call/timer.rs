@@ -101,7 +101,14 @@ impl Sleep {
         scope.core().set_due(id, deadline);
         let waker = CallWaker::new(waker);
         let timers = &scope.core().services.timers;
-        let pending = timers.wake_at(deadline, Waker::from(waker.clone()));
+        let due = match seeded!(EarlyTimer) {
+            true => {
+                let now = scope.core().services.clock.now();
+                now.after(deadline.since(now) / 2)
+            }
+            false => deadline,
+        };
+        let pending = timers.wake_at(due, Waker::from(waker.clone()));
         self.state = State::Waiting(Some((pending, waker)));
     }
 }

@@ -23,7 +23,8 @@ pub type UndoFn = fn(&UndoCall<'_>) -> Result<UndoFuture, PayloadError>;
 
 /// What the undoing of a step is given.
 pub struct UndoCall<'a> {
-    pub(crate) payloads: &'a Payloads,
+    pub(crate) input_payloads: Payloads,
+    pub(crate) output_payloads: Payloads,
     pub(crate) args: &'static [&'static str],
     pub(crate) input: &'a [u8],
     pub(crate) output: Option<&'a [u8]>,
@@ -38,7 +39,7 @@ impl UndoCall<'_> {
     /// If they cannot be read as that.
     pub fn input<A: WorkflowArgs>(&self) -> Result<A, PayloadError> {
         let seed = WorkflowArgsSeed::<A>(self.args, PhantomData);
-        self.payloads.decode_seed(seed, self.input)
+        self.input_payloads.decode_seed(seed, self.input)
     }
 
     /// What the step gave, if it succeeded.
@@ -47,7 +48,9 @@ impl UndoCall<'_> {
     ///
     /// If it cannot be read as that.
     pub fn output<T: DeserializeOwned>(&self) -> Result<Option<T>, PayloadError> {
-        let decoded = self.output.map(|output| self.payloads.decode(output));
+        let decoded = self
+            .output
+            .map(|output| self.output_payloads.decode(output));
         decoded.transpose()
     }
 

@@ -181,7 +181,11 @@ impl Scope {
                 }
             }
         };
-        let id = self.derive(kind, name, Discriminator::Occurrence(occurrence));
+        let place = match seeded!(SharedStepId) && kind == CallKind::Step {
+            true => 0,
+            false => occurrence,
+        };
+        let id = self.derive(kind, name, Discriminator::Occurrence(place));
         (id, occurrence)
     }
 

@@ -68,11 +68,34 @@ pub(crate) struct InputDigest {
 ///
 /// Says why the value's own `Serialize` failed, or that it nests too deep.
 pub(crate) fn digest<T: Serialize + ?Sized>(value: &T) -> Result<InputDigest, DigestError> {
+    digest_of_at_most(value, usize::MAX)
+}
+
+/// The most canonical bytes that one byte of a payload can stand for: a small number is 1 there and 17 here.
+const BYTES_PER_PAYLOAD_BYTE: usize = 20;
+
+/// Computes the digest of a value that has no use if its payload is larger than this: it costs no more memory then
+/// than one that just fits.
+///
+/// # Errors
+///
+/// Those of [`digest`], or that the value is too large.
+pub(crate) fn digest_within<T: Serialize + ?Sized>(
+    value: &T,
+    payload_bytes: usize,
+) -> Result<InputDigest, DigestError> {
+    digest_of_at_most(value, payload_bytes.saturating_mul(BYTES_PER_PAYLOAD_BYTE))
+}
+
+fn digest_of_at_most<T: Serialize + ?Sized>(
+    value: &T,
+    limit: usize,
+) -> Result<InputDigest, DigestError> {
     thread_local! {
         /// Room for the walk: every step has an input to be digested.
         static ROOM: Cell<Vec<u8>> = const { Cell::new(Vec::new()) };
     }
-    let mut walk = Walk::new(SequenceOrder::Counts, ROOM.take());
+    let mut walk = Walk::new(SequenceOrder::Counts, ROOM.take(), limit);
     value.serialize(&mut walk)?;
     let strict = Digest::of_bytes(&walk.out);
     let saw_sequence = walk.saw_sequence;
@@ -80,7 +103,7 @@ pub(crate) fn digest<T: Serialize + ?Sized>(value: &T) -> Result<InputDigest, Di
         ROOM.set(walk.out);
     }
     let unordered = if saw_sequence {
-        let mut blind = Walk::new(SequenceOrder::Ignored, Vec::new());
+        let mut blind = Walk::new(SequenceOrder::Ignored, Vec::new(), limit);
         value.serialize(&mut blind)?;
         Some(Digest::of_bytes(&blind.out))
     } else {
@@ -141,6 +164,18 @@ mod tests {
             digest(&again).expect("digest").unordered
         );
         assert_eq!(digest(&(1, "a")).expect("digest").unordered, None);
+    }
+
+    #[test]
+    fn what_is_larger_than_its_payload_may_be_is_refused_and_what_just_fits_is_not() {
+        let (limit, small) = (1_000, vec![7_u8; 990]);
+        assert_eq!(digest_within(&small, limit), digest(&small));
+        for text in ["x".repeat(20_001), "x".repeat(1_000_000)] {
+            assert!(digest_within(&text, limit).is_err());
+        }
+        assert!(digest_within(&vec![7_u8; 2_000], limit).is_err());
+        let bytes = serde_bytes(&[0; 20_001]);
+        assert!(digest_within(&bytes, limit).is_err());
     }
 
     #[test]

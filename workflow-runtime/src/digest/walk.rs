@@ -40,17 +40,20 @@ pub(super) struct Walk {
     order: SequenceOrder,
     pub(super) saw_sequence: bool,
     depth: usize,
+    /// How many bytes there may be.
+    limit: usize,
 }
 
 impl Walk {
     /// Begins a walk that writes to `out`, whatever was in it before.
-    pub(super) fn new(order: SequenceOrder, mut out: Vec<u8>) -> Self {
+    pub(super) fn new(order: SequenceOrder, mut out: Vec<u8>, limit: usize) -> Self {
         out.clear();
         Self {
             out,
             order,
             saw_sequence: false,
             depth: 0,
+            limit,
         }
     }
 
@@ -69,6 +72,14 @@ impl Walk {
         }
     }
 
+    /// Refuses so many more bytes if that is too many.
+    fn room_for(&self, more: usize) -> Result<(), DigestError> {
+        match self.out.len().saturating_add(more) > self.limit {
+            true => Err(DigestError("it is too large".to_owned())),
+            false => Ok(()),
+        }
+    }
+
     fn text(&mut self, text: &str) {
         self.out.push(tag::TEXT);
         self.out
@@ -80,6 +91,7 @@ impl Walk {
         if self.depth == MAX_DEPTH {
             return Err(DigestError(format!("it nests deeper than {MAX_DEPTH}")));
         }
+        self.room_for(0)?;
         self.depth += 1;
         let done = value.serialize(&mut *self);
         self.depth -= 1;
@@ -240,11 +252,13 @@ impl<'a> ser::Serializer for &'a mut Walk {
     }
 
     fn serialize_str(self, v: &str) -> Result<(), DigestError> {
+        self.room_for(v.len())?;
         self.text(v);
         Ok(())
     }
 
     fn serialize_bytes(self, v: &[u8]) -> Result<(), DigestError> {
+        self.room_for(v.len())?;
         self.out.push(tag::BYTES);
         self.out.extend_from_slice(&(v.len() as u64).to_le_bytes());
         self.out.extend_from_slice(v);

@@ -11,6 +11,8 @@ use bytes::Bytes;
 use super::core::{Phase, RunCore};
 use super::driver::{AfterCrash, Driver, Inherited};
 use super::obstacle::Obstacle;
+use super::prepared::input_place;
+use super::registry::Ways;
 use super::writer::Writer;
 use super::{RunEntry, Shared};
 use crate::call::CodeChanges;
@@ -19,6 +21,7 @@ use crate::context::WorkflowMetadata;
 use crate::id_map::IdMap;
 use crate::ids::{DERIVATION_VERSION, RunId, StepId};
 use crate::journal::{AuditKey, Chain, Checkpoint, Reader, Room, RunStarted, RunSucceeds};
+use crate::payload::Place;
 use crate::replay::{Delivery, History, Known, Owed, Past};
 use crate::store::{Durability, Epoch, Mail, ParkReason};
 
@@ -160,11 +163,18 @@ impl Begun {
                     .missing(&started.workflow, started.version);
                 Obstacle::new(ParkReason::Unregistered, report)
             })?;
-        let workflow =
-            (registered.make)(&shared.services.payloads, &started.input).map_err(|problem| {
-                let what = format!("the recorded input of `{}`", started.workflow);
-                Obstacle::unreadable(&what, &problem)
-            })?;
+        let run = self.chain.run();
+        let first = self.line.map_or(run, |(first, _)| first);
+        let payloads = &shared.services.payloads;
+        let input = input_place(payloads, run, &started);
+        let ways = Ways {
+            input: payloads.at(input),
+            end: payloads.at(Place::run_end(first)),
+        };
+        let workflow = (registered.make)(&ways, &started.input).map_err(|problem| {
+            let what = format!("the recorded input of `{}`", started.workflow);
+            Obstacle::unreadable(&what, &problem)
+        })?;
         let identity = WorkflowMetadata {
             run_id: self.chain.run(),
             workflow_name: (*started.workflow).into(),

@@ -248,6 +248,12 @@ impl EngineBuilder {
         self
     }
 
+    /// Takes the payload codec away: what is replayed is opened before.
+    #[cfg(feature = "testing")]
+    pub(crate) fn take_codec(&mut self) -> Option<Arc<dyn PayloadCodec>> {
+        self.codec.take()
+    }
+
     /// Keys the chain of every journal, so that nobody without the key can rewrite history.
     /// All engines that ever open the store need the same key.
     #[must_use]
@@ -377,7 +383,7 @@ impl EngineBuilder {
     pub async fn open_with(self, store: impl Store) -> Result<Engine, EngineError> {
         self.check()?;
         let store: Arc<dyn Store> = Arc::new(store);
-        let payloads = Payloads::new(self.payload_limit, self.codec);
+        let payloads = Payloads::new(self.payload_limit, self.codec, &self.namespace);
         let keys = Arc::new(Book::new(
             store.clone(),
             self.namespace.clone(),

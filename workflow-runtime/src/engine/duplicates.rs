@@ -285,3 +285,9 @@ impl Engine {
         counts[kind as usize].load(Ordering::Relaxed)
     }
 }
+
+/// Hands hostile bytes to the readers of its notes; see `hostile`.
+#[cfg(feature = "testing")]
+pub(super) fn hostile(bytes: &[u8]) {
+    let _ = note::decode(bytes);
+}

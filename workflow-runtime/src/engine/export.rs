@@ -15,8 +15,9 @@ use crate::store::BoxFuture;
 impl Engine {
     /// Exports a run's journal; await it. The run, which may be in any state, is left as it is.
     ///
-    /// Of runs that continue each other it is the one that is named. Payloads leave as they were before the engine's
-    /// payload codec: see [`JournalFile::redact_fields`] for what nobody else is to read. What is known to be secret (the
+    /// Of runs that continue each other it is the one that is named. Payloads leave as the store has them: what the
+    /// engine's payload codec encrypted stays encrypted, unless the file is [asked for in clear](Export::opened). See
+    /// [`JournalFile::redact_fields`] for what nobody else is to read. What is known to be secret (the
     /// digests of [secret keys](crate::Key::secret)) is taken out unless [asked for](Export::with_secrets).
     ///
     /// ```no_run
@@ -33,6 +34,7 @@ impl Engine {
             run,
             secrets: false,
             intact_part: false,
+            opened: false,
         }
     }
 }
@@ -44,6 +46,7 @@ pub struct Export {
     run: RunId,
     secrets: bool,
     intact_part: bool,
+    opened: bool,
 }
 
 impl Export {
@@ -56,6 +59,13 @@ impl Export {
     /// Of a damaged journal, exports the records before the damage; the file says so ([`JournalFile::cut`]).
     pub fn intact_part(mut self) -> Self {
         self.intact_part = true;
+        self
+    }
+
+    /// Undoes what the engine's payload codec did: the file is in clear, whoever has it reads every value. Without a
+    /// codec it is in clear anyway.
+    pub fn opened(mut self) -> Self {
+        self.opened = true;
         self
     }
 
@@ -86,7 +96,14 @@ impl Export {
         let source = link.map_or([0; 32], |(_, link)| *link);
         let refused = |problem| EngineError::Export { run, problem };
         let mut file = JournalFile::new(run, source, cut, records).map_err(refused)?;
-        file.uncode(&shared.services.payloads).map_err(refused)?;
+        let codec = shared.services.payloads.codec();
+        // An engine that lost its codec still knows what is encrypted.
+        if codec.is_some() || file.has_encrypted() {
+            file.mark_coded();
+        }
+        if self.opened {
+            file = file.opened_by(codec).map_err(refused)?;
+        }
         if !self.secrets {
             file.redact_secrets();
         }
@@ -100,7 +117,8 @@ impl IntoFuture for Export {
 
     /// # Errors
     ///
-    /// If there is no such run, its journal does not verify, the payload codec fails, or the store does.
+    /// If there is no such run, its journal does not verify, the store fails, or a payload does not open in a file that is
+    /// asked for in clear.
     fn into_future(self) -> Self::IntoFuture {
         Box::pin(self.read())
     }

@@ -4,12 +4,15 @@
 //! new run's id, and are written together with its creation: it is there with all of them or not at all.
 //! The origin is only read.
 
+mod moving;
+
 use std::fmt;
 use std::future::IntoFuture;
 use std::sync::{Arc, Weak};
 
 use bytes::Bytes;
 
+use self::moving::Moving;
 use super::task::take_up;
 use super::{Engine, EngineError, Shared, handle};
 use crate::ids::{RunId, StepId};
@@ -135,7 +138,12 @@ async fn fork(shared: &Arc<Shared>, origin: RunId, at: ForkPoint) -> Result<RunI
 
     let (run, now) = (shared.services.new_run_id(), shared.services.clock.now());
     let mut chain = Chain::new(run, shared.services.audit_key.clone());
-    let mut copied = copy(&kept, &records[..shared_records], &mut chain);
+    let moving = Moving {
+        payloads: &shared.services.payloads,
+        from: (origin, header.first_of_line()),
+        to: run,
+    };
+    let mut copied = copy(&kept, &records[..shared_records], &moving, &mut chain)?;
     let made_by = made_by(origin, &records[shared_records..]);
     let last = records[shared_records - 1].time;
     let forked = Event::RunForked(RunForked { origin: made_by });
@@ -202,35 +210,52 @@ fn before(records: &[Record], seq: u64) -> Result<usize, String> {
     }
 }
 
-/// Frames records of a run anew for another. If it forgot some, those behind move up, and what they say of each other
-/// with them.
-fn copy(kept: &KeptJournal, records: &[Record], chain: &mut Chain) -> Vec<Bytes> {
+/// Frames records of a run anew for another, with what is bound to its run brought over. If it forgot some, those
+/// behind move up, and what they say of each other with them.
+fn copy(
+    kept: &KeptJournal,
+    records: &[Record],
+    moving: &Moving<'_>,
+    chain: &mut Chain,
+) -> Result<Vec<Bytes>, EngineError> {
     // Of the last record that was forgotten only the link is there.
     let link = (kept.kept_from > 0).then_some(2);
     let frames = kept.frames.iter().enumerate();
     let frames = frames.filter(|(place, _)| Some(*place) != link);
     let frames = frames.map(|(_, frame)| frame);
     let first = records.get(2).map_or(2, |first| first.seq);
-    let moved = |seq: u64| seq - (first - 2);
     let copied = records.iter().zip(frames).map(|(record, frame)| {
-        let event = match &record.event {
-            _ if first == 2 => return chain.copy(frame),
-            Event::UndoCarried(carried) => Event::UndoCarried(UndoCarried {
-                since: moved(carried.since),
-                before: carried.before.map(moved),
-                ..carried.clone()
-            }),
-            Event::RunReopened(reopened) => Event::RunReopened(RunReopened {
-                voided: {
-                    let there = reopened.voided.iter().filter(|seq| **seq >= first);
-                    there.map(|seq| moved(*seq)).collect()
-                },
-            }),
-            _ => return chain.copy(frame),
+        let event = match renumbered(&record.event, first) {
+            None => moving.event(&record.event)?,
+            renumbered => renumbered,
         };
-        Draft::of(&event).seal(record.time, chain)
+        Ok(match event {
+            None => chain.copy(frame),
+            Some(event) => Draft::of(&event).seal(record.time, chain),
+        })
     });
     copied.collect()
+}
+
+/// What names other records by their numbers, when the third record was the one with the number `first`; `None` if
+/// nothing changes.
+fn renumbered(event: &Event, first: u64) -> Option<Event> {
+    let moved = |seq: u64| seq - (first - 2);
+    match event {
+        _ if first == 2 => None,
+        Event::UndoCarried(carried) => Some(Event::UndoCarried(UndoCarried {
+            since: moved(carried.since),
+            before: carried.before.map(moved),
+            ..carried.clone()
+        })),
+        Event::RunReopened(reopened) => Some(Event::RunReopened(RunReopened {
+            voided: {
+                let there = reopened.voided.iter().filter(|seq| **seq >= first);
+                there.map(|seq| moved(*seq)).collect()
+            },
+        })),
+        _ => None,
+    }
 }
 
 /// The place of the outcome of a call, the one that counts if there were several.

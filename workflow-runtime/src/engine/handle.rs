@@ -22,7 +22,7 @@ use crate::call::returns::Decoded;
 use crate::error::Error;
 use crate::ids::RunId;
 use crate::journal::{End, Outcome};
-use crate::payload::PayloadError;
+use crate::payload::{PayloadError, Payloads, Place};
 use crate::store::{EndKind, Parking, RunHeader, RunState};
 
 /// How soon a handle looks again at a run that is not in memory, should nobody tell it.
@@ -154,7 +154,8 @@ impl<W: Workflow> RunHandle<W> {
     ) -> Result<Option<T>, EngineError> {
         let shared = self.shared()?;
         let payload = published::latest(&shared, self.run, name).await?;
-        let read = payload.map(|payload| published::read(&shared, self.run, &payload));
+        let read =
+            payload.map(|(payload, first)| published::read(&shared, self.run, (&payload, first)));
         read.transpose()
     }
 
@@ -194,12 +195,12 @@ impl<W: Workflow> RunHandle<W> {
             }
             End::Continued(_) => unreachable!("a line is followed to its last run"),
         };
-        let payloads = &self.services.payloads;
-        match W::returns().decode(payloads, &outcome) {
+        let payloads = self.end_payloads().await;
+        match W::returns().decode(&payloads, &outcome) {
             Ok(Decoded::Value(output)) => match &outcome {
                 // The crate's own error may have a place in the workflow's type; that it was not the
                 // workflow's code that returned it is still worth knowing.
-                Outcome::Broken(payload) => Err(self.broken(payload)?),
+                Outcome::Broken(payload) => Err(self.broken(&payloads, payload)?),
                 _ => W::split(output).map_err(RunError::Failed),
             },
             Ok(Decoded::NoValue(error)) => Err(RunError::Broken(error)),
@@ -207,8 +208,25 @@ impl<W: Workflow> RunHandle<W> {
         }
     }
 
-    fn broken(&self, payload: &Bytes) -> Result<RunError<W::Error>, EngineError> {
-        let decoded = self.services.payloads.decode::<Error>(payload);
+    /// How what the run ended with is read. Nothing is asked of the store unless it matters.
+    async fn end_payloads(&self) -> Payloads {
+        let payloads = &self.services.payloads;
+        let mut first = self.run;
+        if payloads.binds()
+            && let Some(shared) = self.shared.upgrade()
+            && let Ok(line) = lines::Line::of(&shared, self.run).await
+        {
+            first = line.first;
+        }
+        payloads.at(Place::run_end(first))
+    }
+
+    fn broken(
+        &self,
+        payloads: &Payloads,
+        payload: &Bytes,
+    ) -> Result<RunError<W::Error>, EngineError> {
+        let decoded = payloads.decode::<Error>(payload);
         decoded
             .map(RunError::Broken)
             .map_err(|problem| self.unreadable(problem))
@@ -364,16 +382,16 @@ pub(super) async fn parked_detail(
     shared: &Shared,
     run: RunId,
 ) -> Result<Option<String>, EngineError> {
+    let header = header(shared, lines::newest(shared, run).await?).await?;
     let RunState::Parked(Parking {
         detail: Some(detail),
         ..
-    }) = header(shared, lines::newest(shared, run).await?)
-        .await?
-        .state
+    }) = header.state
     else {
         return Ok(None);
     };
-    let decoded = shared.services.payloads.decode(&detail);
+    let payloads = shared.services.payloads.at(Place::parking(header.run));
+    let decoded = payloads.decode(&detail);
     decoded.map_err(|problem| EngineError::Payload {
         what: "parking detail",
         run,

@@ -34,7 +34,10 @@ impl Engine {
         Runs {
             shared: self.shared().clone(),
             query: RunQuery {
-                namespace: Some((*self.shared().services.namespace).into()),
+                namespace: match seeded!(NamespaceLeak) {
+                    true => None,
+                    false => Some((*self.shared().services.namespace).into()),
+                },
                 limit: DEFAULT_PAGE,
                 ..RunQuery::default()
             },

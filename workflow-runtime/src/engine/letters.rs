@@ -19,7 +19,7 @@ use crate::digest::{Digest, digest};
 use crate::ids::RunId;
 use crate::journal::{CancelRequested, Event, SignalReceived};
 use crate::key::Key;
-use crate::payload::{PayloadError, Payloads};
+use crate::payload::{PayloadError, Payloads, Place};
 use crate::store::{BoxFuture, Commit, Committed, Guard, Letter, NoteChange, NoteKey, Refusal};
 
 /// The longest name of a signal, a published value or a hook's token.
@@ -47,6 +47,7 @@ pub struct SendSignal {
 /// What a signal carries.
 #[derive(Clone)]
 pub(super) struct Body {
+    /// Before the codec, which binds it to the line that it is sent to.
     payload: Result<Bytes, PayloadError>,
     /// Tells a repeated signal from another one under the same key.
     digest: Option<Digest>,
@@ -54,10 +55,13 @@ pub(super) struct Body {
 
 impl Body {
     pub(super) fn of<T: Serialize + ?Sized>(payloads: &Payloads, value: &T) -> Self {
-        Self {
-            payload: payloads.encode(value),
-            digest: digest(value).ok().map(|digest| digest.strict),
-        }
+        let payload = payloads.without_codec().encode(value);
+        // A value that is refused may be too large to be looked at.
+        let digest = match payload {
+            Ok(_) => digest(value).ok().map(|digest| digest.strict),
+            Err(_) => None,
+        };
+        Self { payload, digest }
     }
 }
 
@@ -169,7 +173,7 @@ impl Parcel<'_> {
             run,
             problem,
         };
-        let payload = self.body.payload.clone().map_err(unfit)?;
+        let plain = self.body.payload.clone().map_err(unfit)?;
         let shared = self.shared;
         let line = Line::of(shared, run).await?; // it may be of another namespace
         // Whoever waits for it in memory says what it must be: better told to the sender than to it.
@@ -178,8 +182,10 @@ impl Parcel<'_> {
             .and_then(|entry| entry.core())
             .and_then(|core| core.signal_check(name));
         if let Some(check) = check {
-            check(&shared.services.payloads, &payload).map_err(unfit)?;
+            check(&shared.services.payloads.without_codec(), &plain).map_err(unfit)?;
         }
+        let payloads = shared.services.payloads.at(Place::signal(line.first));
+        let payload = payloads.encode_bytes(&plain).map_err(unfit)?;
         let mut commit = Commit::default();
         let guarded = guard.is_some();
         commit.guards.extend(guard);
@@ -314,10 +320,18 @@ async fn post(
     mut commit: Commit,
     event: &Event,
 ) -> Result<Posted, EngineError> {
-    commit.changes.post.push(Letter {
-        to: run,
-        body: event.to_letter(),
-    });
+    let is_signal = matches!(event, Event::SignalReceived(_));
+    let copies = match is_signal {
+        true if seeded!(LostSignal) => 0,
+        true if seeded!(SignalTwice) => 2,
+        _ => 1,
+    };
+    for _ in 0..copies {
+        commit.changes.post.push(Letter {
+            to: run,
+            body: event.to_letter(),
+        });
+    }
     match shared.store.commit(commit).await? {
         Committed::Done => {
             waking::mail_arrived(shared, run);

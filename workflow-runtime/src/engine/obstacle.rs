@@ -5,7 +5,8 @@
 //! the detail, which is stored as a payload, behind the payload codec.
 
 use super::Services;
-use crate::payload::PayloadError;
+use crate::ids::RunId;
+use crate::payload::{PayloadError, Place};
 use crate::store::{ParkReason, Parking};
 
 /// Why a run is to be parked.
@@ -46,14 +47,13 @@ impl Obstacle {
     }
 
     /// Turns it into what is stored.
-    pub(crate) fn into_parking(self, services: &Services) -> Parking {
+    pub(crate) fn into_parking(self, services: &Services, run: RunId) -> Parking {
+        let payloads = services.payloads.at(Place::parking(run));
         Parking {
             reason: self.reason,
             at: services.clock.now(),
             report: self.report.into(),
-            detail: self
-                .detail
-                .and_then(|text| services.payloads.encode(&text).ok()),
+            detail: self.detail.and_then(|text| payloads.encode(&text).ok()),
         }
     }
 }

@@ -13,7 +13,7 @@ use super::driver::AfterCrash;
 use super::obstacle::Obstacle;
 use super::progress::Progress;
 use super::undo_steps::UndoWay;
-use super::{RunEntry, Services, Shared};
+use super::{RunEntry, Services, Shared, lines};
 use crate::id_map::IdMap;
 use crate::ids::{RunId, StepId};
 use crate::journal::{CarriedUndo, Event, Reader, UndoCarried};
@@ -108,7 +108,12 @@ async fn replay(
     // Nothing is written under this epoch.
     let mail = (Vec::new(), 0);
     let crash = AfterCrash::default();
+    let line = match shared.store.header(run).await? {
+        Some(header) => lines::place_of(shared, &header).await?,
+        None => Ok(None),
+    };
     let begun = Begun::again(history, Epoch::FIRST, chain, mail, crash);
+    let begun = begun.in_line(line.map_err(Unread::Park)?);
     let entry = RunEntry::new(Progress::Active);
     Ok(match begun.into_driver(shared, &entry) {
         Ok(driver) => driver.probe_undo(),

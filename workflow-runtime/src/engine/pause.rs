@@ -194,7 +194,7 @@ async fn park(shared: &Shared, run: RunId) -> Result<(), EngineError> {
     let Some(claim) = shared.store.claim(run, u64::MAX).await? else {
         return Err(EngineError::UnknownRun(run));
     };
-    let mut parking = obstacle().into_parking(&shared.services);
+    let mut parking = obstacle().into_parking(&shared.services, run);
     match claim.header.state {
         RunState::Ended(_) => return Err(EngineError::Ended(run)),
         RunState::Parked(before) if before.reason != ParkReason::Paused => {

@@ -2,7 +2,7 @@
 //!
 //! Owns how they are rung and how they end with their engine. It knows nothing of what they do.
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -10,6 +10,7 @@ use tokio::sync::Notify;
 use tokio::sync::futures::Notified;
 use tokio::task::AbortHandle;
 
+use crate::clock::Timestamp;
 use crate::id_map::IdMap;
 use crate::ids::RunId;
 
@@ -21,6 +22,9 @@ pub(super) struct Plan {
     pub(super) successors: Arc<Bell>,
     /// Told when a run comes into memory.
     pub(super) arrivals: Arc<Arrivals>,
+    /// The time of the newest arrival in a queue, in microseconds. The engine's, not the process's: another engine has
+    /// another clock, and one that is ahead would move the arrivals of all others.
+    newest: AtomicU64,
     tasks: Mutex<Vec<AbortHandle>>,
 }
 
@@ -133,6 +137,16 @@ impl Plan {
             .push(handle);
     }
 
+    /// Gives an arrival in a queue its time: no two have the same, so that their order is kept.
+    pub(super) fn arrived(&self, now: Timestamp) -> Timestamp {
+        let now = now.as_micros();
+        let newer = |newest: u64| Some(now.max(newest + 1));
+        let before = self
+            .newest
+            .fetch_update(Ordering::AcqRel, Ordering::Acquire, newer);
+        Timestamp::from_micros(now.max(before.unwrap_or_default() + 1))
+    }
+
     /// A run has left the engine.
     pub(super) fn run_left(&self) {
         self.schedules.run_left();
@@ -145,5 +159,21 @@ impl Plan {
         let tasks = std::mem::take(&mut *self.tasks.lock().unwrap_or_else(PoisonError::into_inner));
         tasks.iter().for_each(AbortHandle::abort);
         self.arrivals.tell_all();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn arrivals_in_one_engine_are_told_apart_and_those_of_another_do_not_move_them() {
+        let at = Timestamp::from_micros;
+        let (plan, ahead) = (Plan::default(), Plan::default());
+        assert_eq!(ahead.arrived(at(9_000)), at(9_000));
+        assert_eq!(plan.arrived(at(5)), at(5));
+        assert_eq!(plan.arrived(at(5)), at(6), "the same moment");
+        assert_eq!(plan.arrived(at(2)), at(7), "the clock was turned back");
+        assert_eq!(plan.arrived(at(50)), at(50));
     }
 }

@@ -12,10 +12,10 @@ use super::{EngineError, Services};
 use crate::call::args::{NamedWorkflowArgs, OrderedWorkflowArgs, WorkflowArgsSeed};
 use crate::call::{Workflow, WorkflowDefinition};
 use crate::clock::Timestamp;
-use crate::digest::{Digest, InputDigest, digest};
+use crate::digest::{Digest, InputDigest, digest_within};
 use crate::ids::{DERIVATION_VERSION, RunId};
 use crate::journal::{Chain, Draft, Event, Parent, RunStarted};
-use crate::payload::PayloadError;
+use crate::payload::{PayloadError, Payloads, Place};
 use crate::store::{Durability, NewRun, Origin, RunHeader, RunState};
 
 /// A workflow's call without its types, as notes keep it. Its fields' order is frozen.
@@ -52,16 +52,27 @@ impl EncodedCall {
         services: &Services,
         input: &W::Input,
     ) -> Result<InputDigest, EngineError> {
-        let WorkflowDefinition { name, version, .. } = *W::DEFINITION;
+        let WorkflowDefinition {
+            name,
+            version,
+            args,
+            ..
+        } = *W::DEFINITION;
         if services.registry.find(name, version).is_none() {
             return Err(EngineError::NotRegistered {
                 workflow: name,
                 version,
             });
         }
-        digest(&OrderedWorkflowArgs(input)).map_err(|error| EngineError::Input {
-            workflow: name,
-            problem: PayloadError::Serialize(error.to_string()),
+        let payloads = &services.payloads;
+        digest_within(&OrderedWorkflowArgs(input), payloads.limit()).map_err(|error| {
+            // Where there is no payload either, that says it better.
+            let encoded = payloads.encode(&NamedWorkflowArgs(args, input));
+            let otherwise = || PayloadError::Serialize(error.to_string());
+            EngineError::Input {
+                workflow: name,
+                problem: encoded.err().unwrap_or_else(otherwise),
+            }
         })
     }
 
@@ -81,7 +92,7 @@ impl EncodedCall {
             workflow: name,
             problem,
         };
-        let payloads = &services.payloads;
+        let payloads = services.payloads.at(Place::call_input(&digest.strict));
         let input = payloads
             .encode(&NamedWorkflowArgs(args, input))
             .map_err(unfit)?;
@@ -206,7 +217,7 @@ impl Prepared {
             generation,
             derivation: DERIVATION_VERSION,
             input_digest: call.input_digest,
-            input: call.input.clone(),
+            input: bound_input(services, call, run),
             parent,
         };
         let mut chain = Chain::new(run, services.audit_key.clone());
@@ -222,5 +233,26 @@ impl Prepared {
             started,
             chain,
         }
+    }
+}
+
+/// Binds the input of a call to its run. One that cannot be opened is left as it is: the run is parked when it
+/// reads it, with the reason, and nothing is lost.
+fn bound_input(services: &Services, call: &EncodedCall, run: RunId) -> Bytes {
+    let payloads = services.payloads.at(Place::run_input(run));
+    let moved = payloads.moved_from(Place::call_input(&call.input_digest), &call.input);
+    moved.unwrap_or_else(|_| call.input.clone())
+}
+
+/// Where the input of a run stands: at the run, or, if it could not be brought there, where its call left it.
+pub(super) fn input_place(payloads: &Payloads, run: RunId, started: &RunStarted) -> Place {
+    let (own, left) = (
+        Place::run_input(run),
+        Place::call_input(&started.input_digest),
+    );
+    let opens = |place| payloads.at(place).uncode(&started.input).is_ok();
+    match payloads.binds() && !opens(own) && opens(left) {
+        true => left,
+        false => own,
     }
 }

@@ -13,27 +13,27 @@ use serde::de::DeserializeOwned;
 use super::lines::{self, Line};
 use super::{EngineError, RunStatus, Shared, handle, notes};
 use crate::ids::RunId;
+use crate::payload::Place;
 
-/// Reads the latest published value of a name, as a payload.
+/// Reads the latest published value of a name, as a payload of the line's first run.
 pub(super) async fn latest(
     shared: &Shared,
     run: RunId,
     name: &str,
-) -> Result<Option<Bytes>, EngineError> {
-    let line = Line::of(shared, run).await?; // it may be of another namespace
-    Ok(shared
-        .store
-        .note(notes::published(line.first, name))
-        .await?)
+) -> Result<Option<(Bytes, RunId)>, EngineError> {
+    let first = Line::of(shared, run).await?.first; // it may be of another namespace
+    let found = shared.store.note(notes::published(first, name)).await?;
+    Ok(found.map(|payload| (payload, first)))
 }
 
 /// Reads a published value as a type.
 pub(super) fn read<T: DeserializeOwned>(
     shared: &Shared,
     run: RunId,
-    payload: &[u8],
+    (payload, first): (&[u8], RunId),
 ) -> Result<T, EngineError> {
-    let decoded = shared.services.payloads.decode(payload);
+    let payloads = shared.services.payloads.at(Place::published(first));
+    let decoded = payloads.decode(payload);
     decoded.map_err(|problem| EngineError::Payload {
         what: "published value",
         run,
@@ -85,8 +85,9 @@ impl<T: DeserializeOwned> Watch<T> {
                 RunStatus::Active | RunStatus::Parked(_)
             );
             let found = latest(&shared, self.run, &self.name).await?;
-            if let Some(payload) = found.filter(|found| self.seen.as_ref() != Some(found)) {
-                let value = read(&shared, self.run, &payload)?;
+            let is_new = |found: &(Bytes, RunId)| self.seen.as_ref() != Some(&found.0);
+            if let Some((payload, first)) = found.filter(is_new) {
+                let value = read(&shared, self.run, (&payload, first))?;
                 self.seen = Some(payload);
                 return Ok(Some(value));
             }
@@ -97,6 +98,7 @@ impl<T: DeserializeOwned> Watch<T> {
                 return Err(EngineError::Stopped("it is shutting down".into()));
             }
             tokio::select! {
+                biased; // the same in every run of a test
                 () = changed => {}
                 () = left => {}
             }

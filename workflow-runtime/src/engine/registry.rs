@@ -15,7 +15,13 @@ use crate::payload::{PayloadError, Payloads};
 pub(crate) type WorkflowFuture = Pin<Box<dyn Future<Output = End> + Send>>;
 
 /// Makes workflows from recorded input.
-pub(crate) type MakeWorkflow = fn(&Payloads, &[u8]) -> Result<WorkflowFuture, PayloadError>;
+pub(crate) type MakeWorkflow = fn(&Ways, &[u8]) -> Result<WorkflowFuture, PayloadError>;
+
+/// How a workflow's input is read, and how its end is written.
+pub(crate) struct Ways {
+    pub(crate) input: Payloads,
+    pub(crate) end: Payloads,
+}
 
 /// Workflows by name and version.
 #[derive(Default)]
@@ -107,12 +113,12 @@ impl Registry {
 }
 
 fn make_from_payload<W: Workflow>(
-    payloads: &Payloads,
+    ways: &Ways,
     input: &[u8],
 ) -> Result<WorkflowFuture, PayloadError> {
     let seed = WorkflowArgsSeed::<W::Input>(W::DEFINITION.args, PhantomData);
-    let input = payloads.decode_seed(seed, input)?;
-    let payloads = payloads.clone();
+    let input = ways.input.decode_seed(seed, input)?;
+    let payloads = ways.end.clone();
     Ok(Box::pin(async move {
         let output = W::run(input).await;
         let returns = W::returns();

@@ -13,7 +13,9 @@ use super::progress::Progress;
 use super::task::take_up;
 use super::{Engine, EngineError, RunEntry, Shared, handle, keyed, lines, retry_children};
 use crate::ids::RunId;
-use crate::journal::{Chain, Draft, End, Event, JournalError, Reader, Record, RunReopened};
+use crate::journal::{
+    Chain, Draft, End, Event, JournalError, Reader, Record, RunReopened, line_of,
+};
 use crate::replay::History;
 use crate::store::{EndKind, Epoch, Reopening, RunState, StoreError};
 
@@ -239,8 +241,8 @@ fn probe(
             voided: voided.to_vec(),
         }),
     };
-    let records = records.iter().cloned().chain([without]);
-    let history = History::read(records.map(Ok::<_, JournalError>))?;
+    let again = records.iter().cloned().chain([without]);
+    let history = History::read(again.map(Ok::<_, JournalError>))?;
     let history = history.ok_or(EngineError::UnknownRun(run))?;
     // Nothing is written under this epoch: the run has ended.
     let begun = Begun::again(
@@ -250,9 +252,10 @@ fn probe(
         (Vec::new(), 0),
         AfterCrash::default(),
     );
+    let begun = begun.in_line(line_of(run, records));
     let entry = RunEntry::new(Progress::Active);
     Ok(match begun.into_driver(shared, &entry) {
         Ok(driver) => driver.probe(),
-        Err(obstacle) => Err(obstacle.into_parking(&shared.services).report),
+        Err(obstacle) => Err(obstacle.into_parking(&shared.services, run).report),
     })
 }

@@ -13,6 +13,7 @@ use super::{EngineError, Shared, handle};
 use crate::error::Error;
 use crate::ids::RunId;
 use crate::journal::{ChildFinished, End, Event, Outcome, Reader};
+use crate::payload::Place;
 use crate::replay::{Unfinished, WasReopened};
 use crate::store::{
     BoxFuture, Changes, Commit, EndKind, Letter, Mail, RunState, StoreError, StoreResult,
@@ -138,7 +139,8 @@ async fn end_unheard(
             "child {} was deleted, or its journal is damaged: nobody knows how it ended",
             child.child
         ));
-        let payload = shared.services.payloads.encode(&error);
+        let payloads = shared.services.payloads.at(Place::run_end(child.child));
+        let payload = payloads.encode(&error);
         End::Failed(Outcome::Broken(payload.unwrap_or_default()))
     })))
 }

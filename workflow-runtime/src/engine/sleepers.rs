@@ -1,11 +1,10 @@
 //! Runs that left memory: who is to be woken when, and who waits for them.
 //!
-//! Owns the index of sleeping runs by the time they are due (a few dozen bytes each; the rest of
-//! them is in the store) and the task that takes them up again, a bounded number at a time. A
+//! Owns the line of those that are due next and the task that takes them up again, a bounded number at a time. All
+//! others are in the store alone: what a sleeping run takes in memory does not depend on how many there are. A
 //! letter wakes a run as well, which is `waking::mail_arrived`. It never reads a journal.
 
-use std::cmp::Reverse;
-use std::collections::BinaryHeap;
+use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
@@ -16,16 +15,19 @@ use super::{EngineError, RunEntry, Shared, waking};
 use crate::clock::Timestamp;
 use crate::id_map::IdMap;
 use crate::ids::RunId;
+use crate::store::{Sleeper, StoreResult};
 
-/// How long the index may go unlooked at: a clock that was set forward is noticed after this.
+/// How long the line may go unlooked at: a clock that was set forward is noticed after this.
 const LONGEST_NAP: Duration = Duration::from_secs(1);
 
-/// How many sleepers are read from the store at a time: what a page takes is scattered over memory that the index grows
-/// into, so it is to be little.
+/// How many sleepers are read from the store at a time.
 const PAGE: usize = 1_000;
 
-/// So many times more than there are sleepers may be in line before those are taken out that woke up otherwise.
-const STALE_AT_LEAST: usize = 1_024;
+/// If fewer are in line, more are read from the store.
+const SHORT_LINE: usize = 2_048;
+
+/// If more are in line, those at its end are left to the store.
+const LONG_LINE: usize = 4 * SHORT_LINE;
 
 /// How many awaited runs are kept before those are looked for that nobody awaits any more.
 const AWAITED_AT_LEAST: usize = 1_024;
@@ -39,44 +41,109 @@ pub(super) struct Sleepers {
 
 #[derive(Default)]
 struct Index {
-    /// Times in line, the soonest first. A heap, which takes less than a tree does; one that `at` does not know is of a run
-    /// that woke up otherwise, and means nothing.
-    due: BinaryHeap<Reverse<(Timestamp, RunId)>>,
-    /// When each of them is due: a run that a letter woke leaves no time behind.
-    at: IdMap<RunId, Timestamp>,
+    line: Line,
     /// Entries of sleeping runs that somebody waits for.
     awaited: IdMap<RunId, Weak<RunEntry>>,
     /// When to look through them again.
     prune_at: usize,
 }
 
-impl Index {
+/// A run's place in line.
+type Place = (Timestamp, RunId);
+
+/// The sleeping runs that are due next. Every one that sleeps is in line or behind its end, where the store has it.
+#[derive(Default)]
+struct Line {
+    due: BTreeSet<Place>,
+    /// When each of them is due: a run that a letter woke leaves no time behind.
+    at: IdMap<RunId, Timestamp>,
+    end: End,
+}
+
+/// Up to where the line is complete.
+#[derive(Debug, Default, Clone, PartialEq)]
+enum End {
+    /// Nothing was read of the store yet.
+    #[default]
+    Unread,
+    /// The store is being read. Whoever falls asleep meanwhile stands in line, wherever that is: it depends on the
+    /// moment whether it is in what is read.
+    Reading,
+    /// Those behind this one are in the store only.
+    Behind(Sleeper),
+    /// Nobody is.
+    All,
+}
+
+impl Line {
     /// The run is not waited for any more.
     fn forget(&mut self, run: RunId) {
-        let was_there = self.at.remove(&run).is_some();
-        if was_there && self.due.len() > 2 * self.at.len() + STALE_AT_LEAST {
-            let due = self.at.iter().map(|(run, at)| Reverse((*at, *run)));
-            self.due = due.collect();
+        if let Some(at) = self.at.remove(&run) {
+            self.due.remove(&(at, run));
         }
     }
 
     /// Has a run woken at a time, and at no other.
     fn set(&mut self, at: Timestamp, run: RunId) {
-        if self.at.insert(run, at) != Some(at) {
-            self.due.push(Reverse((at, run)));
+        self.forget(run);
+        if let End::Behind(last) = &self.end
+            && (at, run) > place(last)
+        {
+            return; // the store has it
+        }
+        self.at.insert(run, at);
+        self.due.insert((at, run));
+    }
+
+    /// Begins to read behind its end, and says where that is. `None`: there are enough, or no more.
+    fn begin_reading(&mut self) -> Option<Option<Sleeper>> {
+        let behind = match &self.end {
+            End::Unread => None,
+            End::Behind(last) if self.due.len() < SHORT_LINE => Some(last.clone()),
+            End::Behind(_) | End::Reading | End::All => return None,
+        };
+        self.end = End::Reading;
+        Some(behind)
+    }
+
+    /// What was read is in line; behind `last` there may be more.
+    fn end_reading(&mut self, last: Option<Sleeper>) {
+        self.end = last.map_or(End::All, End::Behind);
+        if let End::Behind(last) = &self.end {
+            let last = place(last);
+            self.cut(last);
+        }
+        self.keep_short();
+    }
+
+    /// Leaves all behind a place to the store.
+    fn cut(&mut self, last: Place) {
+        while let Some(found) = self.due.last().copied()
+            && found > last
+        {
+            self.forget(found.1);
         }
     }
 
-    /// Who is due first.
-    fn first(&mut self) -> Option<(Timestamp, RunId)> {
-        while let Some(Reverse((at, run))) = self.due.peek().copied() {
-            if self.at.get(&run) == Some(&at) {
-                return Some((at, run));
-            }
-            self.due.pop();
+    /// Leaves the end of a line that is too long to the store.
+    fn keep_short(&mut self) {
+        if self.due.len() <= LONG_LINE || matches!(self.end, End::Unread | End::Reading) {
+            return;
         }
-        None
+        if let Some(last) = self.due.iter().nth(SHORT_LINE).copied() {
+            self.cut(last);
+            self.end = End::Behind(Sleeper {
+                wake_at: Some(last.0),
+                run: last.1,
+                namespace: Box::default(), // no part of a place
+            });
+        }
     }
+}
+
+/// Where a sleeper with a time stands.
+fn place(sleeper: &Sleeper) -> Place {
+    (sleeper.wake_at.unwrap_or_default(), sleeper.run)
 }
 
 impl Sleepers {
@@ -84,21 +151,29 @@ impl Sleepers {
         self.index.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Has a run woken when the wall clock has reached `at`.
+    /// Has a run woken when the wall clock has reached `at`. The store knows that it sleeps.
     pub(super) fn add(&self, at: Timestamp, run: RunId) {
         let is_first = {
             let mut index = self.index();
-            index.set(at, run);
-            index.first() == Some((at, run))
+            index.line.set(at, run);
+            index.line.keep_short();
+            index.line.due.first() == Some(&(at, run))
         };
         if is_first {
             self.earlier.notify_one();
         }
     }
 
-    /// How many runs are to be woken at a time.
-    pub(super) fn count(&self) -> usize {
-        self.index().at.len()
+    /// Says whether a run that sleeps is woken at a time: it is in line, or behind its end.
+    #[cfg(feature = "testing")]
+    pub(super) fn will_wake(&self, at: Timestamp, run: RunId) -> bool {
+        let line = &self.index().line;
+        match &line.end {
+            _ if line.at.contains_key(&run) => true,
+            End::Behind(last) => (at, run) > place(last),
+            End::Unread | End::Reading => true,
+            End::All => false,
+        }
     }
 
     /// Keeps the entry of a run that falls asleep, if somebody may wait for it.
@@ -114,7 +189,7 @@ impl Sleepers {
     /// Takes the entry that somebody waits with, for a run that is taken up again.
     pub(super) fn take(&self, run: RunId) -> Option<Arc<RunEntry>> {
         let mut index = self.index();
-        index.forget(run);
+        index.line.forget(run);
         index.awaited.remove(&run)?.upgrade()
     }
 
@@ -134,53 +209,56 @@ impl Sleepers {
         awaited.values().filter_map(Weak::upgrade).collect()
     }
 
-    /// Takes what is due, and says when the next one is.
-    fn take_due(&self, now: Timestamp) -> (Vec<(Timestamp, RunId)>, Option<Timestamp>) {
-        let mut index = self.index();
+    /// Takes what is due, and says when the next one in line is.
+    fn take_due(&self, now: Timestamp) -> (Vec<Place>, Option<Timestamp>) {
+        let line = &mut self.index().line;
         let mut due = Vec::new();
-        while let Some((at, run)) = index.first() {
+        while let Some(&(at, run)) = line.due.first() {
             if at > now {
                 return (due, Some(at));
             }
-            index.forget(run);
+            line.forget(run);
             due.push((at, run));
         }
         (due, None)
     }
 }
 
-/// Reads which runs sleep in the store, and wakes them when they are due.
+/// Wakes sleeping runs when they are due.
 pub(super) fn start(shared: &Arc<Shared>) {
-    tokio::spawn(read(Arc::downgrade(shared)));
     tokio::spawn(serve(Arc::downgrade(shared)));
 }
 
-/// Reads the sleeping runs, soonest first.
-async fn read(shared: Weak<Shared>) {
-    let mut last = None;
-    loop {
-        let Some(shared) = shared.upgrade() else {
-            return;
-        };
-        let page = match shared.store.asleep(last.take(), PAGE).await {
-            Ok(page) => page,
-            Err(error) => {
-                tracing::error!(%error, "the sleeping runs cannot be read");
-                return;
-            }
-        };
-        for sleeper in &page {
-            if let Some(at) = sleeper.wake_at
-                && *sleeper.namespace == *shared.services.namespace
-            {
-                shared.sleepers.add(at, sleeper.run);
-            }
+/// Reads more of the store's sleepers if the line is short. Says whether it has to be looked at again.
+async fn lengthen(shared: &Shared) -> bool {
+    let Some(behind) = shared.sleepers.index().line.begin_reading() else {
+        return false;
+    };
+    let page = match shared.store.asleep(behind, PAGE).await {
+        Ok(page) => page,
+        Err(error) => {
+            tracing::error!(%error, "the sleeping runs cannot be read");
+            shared.sleepers.index().line.end_reading(None);
+            return false;
         }
-        if page.len() < PAGE {
-            return;
+    };
+    // Those without a time come last, and are nobody's to wake.
+    let goes_on = |last: &&Sleeper| page.len() == PAGE && last.wake_at.is_some();
+    let last = page.last().filter(goes_on).cloned();
+    // Under the lock of those in memory: who is there comes in line when it leaves, and who is taken up leaves it.
+    let runs = shared.runs();
+    let line = &mut shared.sleepers.index().line;
+    for sleeper in &page {
+        if let Some(at) = sleeper.wake_at
+            && !seeded!(OrphanedRun)
+            && *sleeper.namespace == *shared.services.namespace
+            && !runs.contains_key(&sleeper.run)
+        {
+            line.set(at, sleeper.run);
         }
-        last = page.into_iter().next_back();
     }
+    line.end_reading(last);
+    true
 }
 
 async fn serve(shared: Weak<Shared>) {
@@ -191,6 +269,7 @@ async fn serve(shared: Weak<Shared>) {
         if alive.is_closing() {
             return;
         }
+        let more = lengthen(&alive).await;
         let (due, next) = alive.sleepers.take_due(alive.services.clock.now());
         for (at, run) in due {
             // Claims queue up behind a bounded number of them; see `task`.
@@ -200,11 +279,30 @@ async fn serve(shared: Weak<Shared>) {
                 waking::wake(&alive, run);
             }
         }
+        if more {
+            continue;
+        }
         let clock = &alive.services.clock;
         let longest = clock.nap(LONGEST_NAP);
         let nap = next.map_or(longest, |at| at.since(clock.now()).min(longest));
         // Waiting keeps the engine alive for one nap at most; then a dropped one is noticed.
         let _ = tokio::time::timeout(clock.pace(nap), alive.sleepers.earlier.notified()).await;
+    }
+}
+
+/// Counts the runs that are to be woken at a time.
+pub(super) async fn count(shared: &Shared) -> StoreResult<u64> {
+    let (mut last, mut count) = (None, 0);
+    loop {
+        let page = shared.store.asleep(last.take(), PAGE).await?;
+        let with_time = page.iter().filter(|sleeper| {
+            sleeper.wake_at.is_some() && *sleeper.namespace == *shared.services.namespace
+        });
+        count += with_time.count() as u64;
+        last = page.last().cloned();
+        if page.len() < PAGE || last.as_ref().is_some_and(|last| last.wake_at.is_none()) {
+            return Ok(count);
+        }
     }
 }
 
@@ -224,57 +322,4 @@ impl Shared {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn run(n: u64) -> RunId {
-        let mut bytes = [0; 16];
-        bytes[..8].copy_from_slice(&n.to_be_bytes());
-        RunId::from_bytes(bytes)
-    }
-
-    fn at(micros: u64) -> Timestamp {
-        Timestamp::from_micros(micros)
-    }
-
-    #[test]
-    fn each_run_is_due_once_at_its_newest_time() {
-        let sleepers = Sleepers::default();
-        for n in 0..100 {
-            sleepers.add(at(1_000 + n), run(n));
-        }
-        for n in 0..50 {
-            sleepers.add(at(5_000 - n), run(n));
-        }
-        sleepers.add(at(1_060), run(60)); // the same once more
-        assert!(sleepers.take(run(99)).is_none(), "nobody waits for it");
-        assert_eq!(sleepers.count(), 99);
-        let (due, next) = sleepers.take_due(at(2_000));
-        let expected: Vec<_> = (50..99).map(|n| (at(1_000 + n), run(n))).collect();
-        assert_eq!(due, expected);
-        assert_eq!(next, Some(at(4_951)));
-        sleepers.add(at(10), run(200));
-        let (due, _) = sleepers.take_due(at(9_000));
-        assert_eq!(due[0], (at(10), run(200)));
-        let expected: Vec<_> = (0..50).rev().map(|n| (at(5_000 - n), run(n))).collect();
-        assert_eq!(due[1..], expected);
-        assert_eq!(
-            (sleepers.count(), sleepers.take_due(at(9_999)).0.len()),
-            (0, 0)
-        );
-    }
-
-    #[test]
-    fn times_of_runs_that_woke_up_otherwise_do_not_pile_up() {
-        let sleepers = Sleepers::default();
-        sleepers.add(at(1), run(0));
-        for n in 1..20_000 {
-            sleepers.add(at(1_000 + n), run(n % 10 + 1));
-            sleepers.take(run(n % 10 + 1));
-        }
-        assert_eq!(sleepers.count(), 1);
-        let in_line = sleepers.index().due.len();
-        assert!(in_line <= 2 + STALE_AT_LEAST, "{in_line} in line");
-        assert_eq!(sleepers.take_due(at(1)).0, [(at(1), run(0))]);
-    }
-}
+mod tests;

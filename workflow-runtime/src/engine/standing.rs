@@ -12,13 +12,15 @@ use crate::call::Workflow;
 use crate::clock::Timestamp;
 use crate::ids::RunId;
 use crate::journal::{End, Event};
-use crate::payload::Payloads;
+use crate::payload::{Payloads, Place};
 use crate::store::{Parking, RunState};
 
 /// How a run stands.
 pub(crate) enum Standing {
-    Ended(End),
-    Parked(Box<Parking>),
+    /// With how what it ended with is read.
+    Ended(End, Payloads),
+    /// With how the report's detail is read.
+    Parked(Box<Parking>, Payloads),
     Waits(Vec<Wait>),
     /// It is on its way into memory, or to its first wait.
     OnItsWay,
@@ -42,11 +44,17 @@ impl Engine {
             let known = waits.map(Standing::Waits);
             return Ok(known.unwrap_or(Standing::OnItsWay));
         }
-        let standing = match handle::header(shared, run).await?.state {
-            RunState::Parked(parking) => Standing::Parked(Box::new(parking)),
+        let header = handle::header(shared, run).await?;
+        let first = header.first_of_line();
+        let payloads = &shared.services.payloads;
+        let standing = match header.state {
+            RunState::Parked(parking) => {
+                Standing::Parked(Box::new(parking), payloads.at(Place::parking(run)))
+            }
             RunState::Ended(_) => {
                 let end = inspect::end_of(inspect::records(shared, run).await?);
-                Standing::Ended(end.ok_or(EngineError::UnknownRun(run))?)
+                let end = end.ok_or(EngineError::UnknownRun(run))?;
+                Standing::Ended(end, payloads.at(Place::run_end(first)))
             }
             RunState::Asleep { wake_at } => match unstarted(shared, run, wake_at).await? {
                 Some(start) => Standing::Waits(vec![start]),
@@ -104,11 +112,6 @@ impl Engine {
         let entries: Vec<_> = self.shared().runs().values().cloned().collect();
         let mut cores = entries.iter().filter_map(|entry| entry.core());
         cores.any(|core| core.blocking() > 0)
-    }
-
-    /// How payloads of the engine are read.
-    pub(crate) fn payloads(&self) -> &Payloads {
-        &self.shared().services.payloads
     }
 }
 

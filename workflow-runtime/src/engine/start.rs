@@ -162,7 +162,10 @@ impl<W: Workflow> Start<W> {
         };
         let same = existing.input_digest == call.input_digest;
         let handle = found(newest, DuplicateBody::same(same));
-        if same || options.on_conflict == Some(OnConflict::ReturnExisting) {
+        if same
+            || seeded!(OtherInputTaken)
+            || options.on_conflict == Some(OnConflict::ReturnExisting)
+        {
             return Ok(handle);
         }
         Err(EngineError::Conflict {

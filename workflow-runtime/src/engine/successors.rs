@@ -225,6 +225,12 @@ async fn goes_on(shared: &Shared, run: RunId) -> Result<Option<RunHeader>, Engin
     Ok(header.filter(|header| header.end().is_none()))
 }
 
+/// Hands hostile bytes to the readers of its notes; see `hostile`.
+#[cfg(feature = "testing")]
+pub(super) fn hostile(bytes: &[u8]) {
+    let _ = read(bytes);
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

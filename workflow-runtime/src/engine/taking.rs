@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use super::progress::Progress;
-use super::{RunEntry, Shared};
+use super::{RunEntry, Shared, waking};
 use crate::ids::RunId;
 
 /// Holds a run's place in memory until it is known how it went.
@@ -79,7 +79,12 @@ fn waited_with(shared: &Shared, run: RunId) -> Arc<RunEntry> {
 
 impl Drop for Taking {
     fn drop(&mut self) {
+        let done = !matches!(self.progress, Progress::NotCreated);
         self.shared
             .leave(self.run, &self.entry, self.progress.clone());
+        // Whoever drove it was stopped, or its time to wake is not in line any more: half done is not to be an orphan.
+        if !done && tokio::runtime::Handle::try_current().is_ok() {
+            waking::wake(&self.shared, self.run);
+        }
     }
 }

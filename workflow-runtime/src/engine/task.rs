@@ -263,7 +263,7 @@ fn drive(
     async move {
         let exit = match driver {
             Ok(driver) => driver.await,
-            Err(obstacle) => Exit::Park(obstacle.into_parking(&shared.services)),
+            Err(obstacle) => Exit::Park(obstacle.into_parking(&shared.services, run)),
         };
         match exit {
             Exit::Ended(end) => {
@@ -375,7 +375,7 @@ async fn claim(
             Ok(Box::new(begun.in_line(line)))
         }
         Err(obstacle) => {
-            let parking = obstacle.into_parking(&shared.services);
+            let parking = obstacle.into_parking(&shared.services, run);
             Err(park(shared, run, claim.epoch, parking).await)
         }
     }
@@ -398,6 +398,9 @@ async fn park(shared: Arc<Shared>, run: RunId, epoch: Epoch, parking: Parking) -
         tracing::info!(%run, "run paused");
     } else {
         tracing::error!(%run, reason = ?parking.reason, "run parked: {}", parking.report);
+    }
+    if parking.reason == ParkReason::Panicked && seeded!(PoisonStopsQueues) {
+        shared.plan.stop();
     }
     let parked = match shared.store.park(run, epoch, Some(parking)).await {
         Ok(()) => poison::forgive(&shared, run).await,

@@ -9,7 +9,8 @@ use super::driver::{AfterCrash, Exit, Verified, Verifying};
 use super::progress::Progress;
 use super::{Engine, RunEntry, Shared};
 use crate::ids::{DERIVATION_VERSION, RunId};
-use crate::journal::{Chain, Draft, End, Event, Outcome, Record};
+use crate::journal::{Chain, Draft, End, Event, Outcome, Record, line_of};
+use crate::payload::Place;
 use crate::replay::{Difference, History, compare_inputs};
 use crate::store::{
     Creation, Durability, Epoch, NewRun, ParkReason, Parking, RunHeader, RunState, StoreError,
@@ -45,23 +46,20 @@ impl From<StoreError> for Unreplayed {
 }
 
 impl Engine {
-    /// Replays a journal with this engine's workflows.
+    /// Replays a journal with this engine's workflows. Its payloads are in clear, and the engine has no codec.
     pub(crate) async fn verify_journal(
         &self,
         run: RunId,
         records: Vec<Record>,
     ) -> Result<Replay, Unreplayed> {
         let shared = self.shared();
-        let parked = |parking: Parking| unreplayed(shared, parking);
+        let parked = |parking: Parking| unreplayed(shared, run, parking);
         // What earlier passes did and is to be undone is read from the store.
         let mut events = records.iter().map(|record| &record.event);
         if events.any(|event| matches!(event, Event::UndoCarried(_))) {
             keep(shared, run, &records).await?;
         }
-        let line = records.get(1).and_then(|record| match &record.event {
-            Event::RunSucceeds(line) => Some((line.first, line.ordinal)),
-            _ => None,
-        });
+        let line = line_of(run, &records);
         let history = History::read(records.into_iter().map(Ok::<_, StoreError>))?;
         let history = history
             .ok_or_else(|| refused("the journal does not begin with its start".to_owned()))?;
@@ -84,7 +82,8 @@ impl Engine {
         );
         let entry = RunEntry::new(Progress::Active);
         let driver = begun.in_line(line).into_driver(shared, &entry);
-        let driver = driver.map_err(|obstacle| parked(obstacle.into_parking(&shared.services)))?;
+        let driver =
+            driver.map_err(|obstacle| parked(obstacle.into_parking(&shared.services, run)))?;
         // As for runs that are driven: a poll that is cut short would look like a wake-up of the workflow's own.
         let replayed = tokio::task::unconstrained(driver.verify(Verifying { aborted })).await;
         let warnings = shared.services.warnings.list();
@@ -177,12 +176,13 @@ fn refused(report: String) -> Unreplayed {
     }
 }
 
-fn unreplayed(shared: &Shared, parking: Parking) -> Unreplayed {
+fn unreplayed(shared: &Shared, run: RunId, parking: Parking) -> Unreplayed {
+    let payloads = shared.services.payloads.at(Place::parking(run));
     let detail = parking.detail.as_ref();
     Unreplayed::Parked {
         reason: parking.reason,
         report: parking.report.into(),
-        detail: detail.and_then(|detail| shared.services.payloads.decode(detail).ok()),
+        detail: detail.and_then(|detail| payloads.decode(detail).ok()),
     }
 }
 

@@ -9,7 +9,7 @@ use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 
 use super::value::Place;
-use super::{FORMAT, JournalFile, JournalFileError};
+use super::{CODED_FORMAT, FORMAT, JournalFile, JournalFileError};
 use crate::codec;
 use crate::ids::RunId;
 use crate::journal::{Event, Record};
@@ -43,7 +43,7 @@ pub(super) fn write(file: &JournalFile) -> Vec<u8> {
         records: file.records.len() as u64,
     });
     let mut out = MAGIC.to_vec();
-    out.push(u8::try_from(FORMAT).expect("a small number"));
+    out.push(u8::try_from(file.form()).expect("a small number"));
     push(&mut out, &preface);
     for record in &file.records {
         push(&mut out, &record.body());
@@ -78,11 +78,12 @@ pub(super) fn read(bytes: &Bytes) -> Result<JournalFile, JournalFileError> {
         let problem = "it is no journal file in bytes; one in text is named `.journal.json`";
         return Err(JournalFileError::new(problem));
     };
-    match rest.first() {
-        Some(format) if u64::from(*format) == FORMAT => {}
+    let coded = match rest.first() {
+        Some(format) if u64::from(*format) == FORMAT => false,
+        Some(format) if u64::from(*format) == CODED_FORMAT => true,
         Some(format) => {
             return Err(JournalFileError::new(format!(
-                "it has the form {format}, this release reads {FORMAT}: upgrade workflow-runtime"
+                "it has the form {format}, this release reads {FORMAT} and {CODED_FORMAT}: upgrade workflow-runtime"
             )));
         }
         None => {
@@ -90,7 +91,7 @@ pub(super) fn read(bytes: &Bytes) -> Result<JournalFile, JournalFileError> {
                 "it ends after its name: copy it again",
             ));
         }
-    }
+    };
     let damaged = || JournalFileError::new("it was damaged or edited: copy or export it again");
     let end = bytes.len().checked_sub(32).filter(|end| *end > MAGIC.len());
     let end = end.ok_or_else(damaged)?;
@@ -127,6 +128,7 @@ pub(super) fn read(bytes: &Bytes) -> Result<JournalFile, JournalFileError> {
         records,
         marks,
         texts_redacted: preface.texts_redacted,
+        coded,
     };
     file.check_order()?;
     Ok(file)

@@ -4,6 +4,7 @@
 
 use bytes::Bytes;
 
+use super::coded::Whose;
 use super::from_fields;
 use super::json::Json;
 use super::to_fields::{self, FieldError, MarkedPayload, Marks};
@@ -76,8 +77,8 @@ kinds! {
 
 /// Something in a record that may say what nobody else is to read.
 pub(super) enum Part<'a> {
-    /// A payload.
-    Payload(&'a mut Bytes),
+    /// A payload, and whose it is.
+    Payload(&'a mut Bytes, Whose),
     /// The key of a run or signal.
     Key(&'a mut Box<str>),
     /// Why somebody ended or cancelled the run.
@@ -93,56 +94,72 @@ pub(super) fn parts(event: &mut Event, see: &mut dyn FnMut(&str, &str, Part<'_>)
             if let Some(key) = &mut it.key {
                 see(&name, "key", Part::Key(key));
             }
-            see(&name, "input", Part::Payload(&mut it.input));
+            let whose = Whose::RunInput(it.input_digest);
+            see(&name, "input", Part::Payload(&mut it.input, whose));
         }
         Event::StepCompleted(it) => {
             if let Some(input) = &mut it.input {
-                see(&it.name, "input", Part::Payload(input));
+                let whose = Whose::StepInput(it.step);
+                see(&it.name, "input", Part::Payload(input, whose));
             }
-            outcome(&it.name, &mut it.outcome, see);
+            let whose = Whose::StepOutcome(it.step);
+            outcome(&it.name, whose, &mut it.outcome, see);
         }
-        Event::AttemptFailed(it) => outcome(&it.name, &mut it.failure, see),
+        Event::AttemptFailed(it) => {
+            let whose = Whose::StepOutcome(it.step);
+            outcome(&it.name, whose, &mut it.failure, see);
+        }
         Event::StepIntent(it) => {
             if let Some(input) = &mut it.input {
-                see(&it.name, "input", Part::Payload(input));
+                let whose = Whose::StepInput(it.step);
+                see(&it.name, "input", Part::Payload(input, whose));
             }
         }
         Event::SignalReceived(it) => {
             if let Some(key) = &mut it.key {
                 see(&it.name, "key", Part::Key(key));
             }
-            see(&it.name, "signal", Part::Payload(&mut it.payload));
+            let part = Part::Payload(&mut it.payload, Whose::Signal);
+            see(&it.name, "signal", part);
         }
         Event::ChildStarted(it) => {
             if let Some(input) = &mut it.input {
-                see(&it.workflow, "input", Part::Payload(input));
+                let whose = Whose::CallInput(it.input_digest.strict);
+                see(&it.workflow, "input", Part::Payload(input, whose));
             }
         }
-        Event::ChildFinished(it) => end("child", &mut it.end, see),
+        Event::ChildFinished(it) => end("child", Whose::ChildEnd(it.child), &mut it.end, see),
         Event::CancelRequested(it) => see("run", "reason", Part::Reason(&mut it.reason)),
         Event::RunClosing(it) => {
-            end("run", &mut it.cause, see);
+            end("run", Whose::RunEnd, &mut it.cause, see);
             for undo in &mut it.undo {
                 if let Some(input) = &mut undo.input {
-                    see(&undo.name, "input", Part::Payload(input));
+                    let whose = Whose::StepInput(undo.step);
+                    see(&undo.name, "input", Part::Payload(input, whose));
                 }
             }
         }
         Event::Checkpoint(it) => {
-            see("checkpoint", "input", Part::Payload(&mut it.input));
+            let part = Part::Payload(&mut it.input, Whose::Checkpoint);
+            see("checkpoint", "input", part);
             signals(&mut it.signals, see);
         }
         Event::UndoCarried(it) => {
             for step in &mut it.steps {
-                see(&step.name, "input", Part::Payload(&mut step.input));
+                let whose = Whose::StepInput(step.step);
+                see(&step.name, "input", Part::Payload(&mut step.input, whose));
                 if let Some(output) = &mut step.output {
-                    see(&step.name, "output", Part::Payload(output));
+                    let whose = Whose::StepOutcome(step.step);
+                    see(&step.name, "output", Part::Payload(output, whose));
                 }
             }
         }
         Event::RunSucceeds(it) => signals(&mut it.signals, see),
-        Event::RunCompleted(it) => see("run", "output", Part::Payload(&mut it.output)),
-        Event::RunFailed(it) => outcome("run", &mut it.failure, see),
+        Event::RunCompleted(it) => {
+            let part = Part::Payload(&mut it.output, Whose::RunEnd);
+            see("run", "output", part);
+        }
+        Event::RunFailed(it) => outcome("run", Whose::RunEnd, &mut it.failure, see),
         Event::RunAborted(it) => see("run", "reason", Part::Reason(&mut it.reason)),
         Event::RunCancelled(it) => see("run", "reason", Part::Reason(&mut it.reason)),
         Event::TimerSet(_)
@@ -159,22 +176,22 @@ pub(super) fn parts(event: &mut Event, see: &mut dyn FnMut(&str, &str, Part<'_>)
 
 type See<'a> = &'a mut dyn FnMut(&str, &str, Part<'_>);
 
-fn outcome(name: &str, outcome: &mut Outcome, see: See<'_>) {
+fn outcome(name: &str, whose: Whose, outcome: &mut Outcome, see: See<'_>) {
     match outcome {
         Outcome::Ok(payload) | Outcome::AlreadyDone(payload) => {
-            see(name, "output", Part::Payload(payload));
+            see(name, "output", Part::Payload(payload, whose));
         }
         Outcome::Err(payload) | Outcome::Broken(payload) => {
-            see(name, "error", Part::Payload(payload));
+            see(name, "error", Part::Payload(payload, whose));
         }
         Outcome::Interrupted(_) => {}
     }
 }
 
-fn end(name: &str, end: &mut End, see: See<'_>) {
+fn end(name: &str, whose: Whose, end: &mut End, see: See<'_>) {
     match end {
-        End::Completed(payload) => see(name, "output", Part::Payload(payload)),
-        End::Failed(failure) => outcome(name, failure, see),
+        End::Completed(payload) => see(name, "output", Part::Payload(payload, whose)),
+        End::Failed(failure) => outcome(name, whose, failure, see),
         End::Aborted(aborted) => see(name, "reason", Part::Reason(&mut aborted.reason)),
         End::Cancelled(cancelled) => see(name, "reason", Part::Reason(&mut cancelled.reason)),
         End::Continued(_) => {}
@@ -184,7 +201,7 @@ fn end(name: &str, end: &mut End, see: See<'_>) {
 fn signals(signals: &mut [(Box<str>, Vec<Bytes>)], see: See<'_>) {
     for (name, payloads) in signals {
         for payload in payloads {
-            see(name, "signal", Part::Payload(payload));
+            see(name, "signal", Part::Payload(payload, Whose::Signal));
         }
     }
 }

@@ -6,6 +6,7 @@
 //! `docs/journal-files.md`.
 
 mod binary;
+mod coded;
 mod error;
 mod from_fields;
 mod json;
@@ -34,10 +35,13 @@ use crate::codec;
 use crate::hashing::HashContext;
 use crate::ids::RunId;
 use crate::journal::{Chain, End, Event, Parent, Record, RunStarted};
-use crate::payload::Payloads;
 
-/// The newest form of files: what this release writes.
+/// The form of a file whose payloads are in clear.
 const FORMAT: u64 = 1;
+
+/// The form of a file whose payloads are as a payload codec made them: nobody who knows only the first form is to take
+/// them for values.
+const CODED_FORMAT: u64 = 2;
 
 /// The largest file that is read. Journals of this size are not fixtures any more.
 const MAX_FILE: u64 = 256 * 1024 * 1024;
@@ -67,6 +71,8 @@ pub struct JournalFile {
     marks: BTreeMap<(u64, u32), Vec<Place>>,
     /// Texts beside the payloads were taken out.
     texts_redacted: bool,
+    /// Payloads are as the engine's payload codec made them.
+    coded: bool,
 }
 
 impl JournalFile {
@@ -84,31 +90,10 @@ impl JournalFile {
             records,
             marks: BTreeMap::new(),
             texts_redacted: false,
+            coded: false,
         };
         file.check_order()?;
         Ok(file)
-    }
-
-    /// Undoes what an engine's payload codec did: a file has payloads as they were before.
-    pub(crate) fn uncode(&mut self, payloads: &Payloads) -> Result<(), JournalFileError> {
-        for record in &mut self.records {
-            let mut problem = None;
-            kinds::parts(&mut record.event, &mut |_, _, part| {
-                if let kinds::Part::Payload(payload) = part {
-                    match payloads.uncode(payload) {
-                        Ok(Some(plain)) => *payload = plain.into(),
-                        Ok(None) => {}
-                        Err(error) => problem = Some(error),
-                    }
-                }
-            });
-            if let Some(problem) = problem {
-                let way_out = "open the engine with the codec that the run was written with";
-                let error = JournalFileError::new(format!("{problem}: {way_out}"));
-                return Err(error.in_record(record.seq));
-            }
-        }
-        Ok(())
     }
 
     /// The run.
@@ -148,7 +133,7 @@ impl JournalFile {
         self.started().parent
     }
 
-    /// The records, in order. Payloads are without the codec of the engine that they come from.
+    /// The records, in order. Payloads are in clear unless the file is [coded](JournalFile::is_coded).
     pub fn records(&self) -> &[Record] {
         &self.records
     }
@@ -168,8 +153,8 @@ impl JournalFile {
         self.cut.as_deref()
     }
 
-    /// The chain's value over the records as they are here, as text. As long as nothing was taken out and the engine had
-    /// neither an audit key nor a payload codec, it is [`JournalFile::source_head`].
+    /// The chain's value over the records as they are here, as text. As long as nothing was taken out or opened and the
+    /// engine had no audit key, it is [`JournalFile::source_head`].
     pub fn head(&self) -> String {
         value::hex_text(&self.chained())
     }
@@ -203,6 +188,14 @@ impl JournalFile {
         marks
             .map(|((_, payload), places)| (*payload, places.clone()))
             .collect()
+    }
+
+    /// The form that it is written in.
+    fn form(&self) -> u64 {
+        match self.coded {
+            true => CODED_FORMAT,
+            false => FORMAT,
+        }
     }
 
     fn chained(&self) -> [u8; 32] {
@@ -252,6 +245,12 @@ impl JournalFile {
     /// If it is something else, was edited since, or is of a newer release.
     pub fn from_json(json: &str) -> Result<Self, JournalFileError> {
         text::read(json, text::Edits::Refused)
+    }
+
+    /// The same, of a text that was edited on purpose.
+    #[cfg(feature = "testing")]
+    pub(crate) fn from_json_edited(json: &str) -> Result<Self, JournalFileError> {
+        text::read(json, text::Edits::Taken)
     }
 
     /// Reads what [`JournalFile::to_binary`] writes.

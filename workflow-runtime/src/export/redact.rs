@@ -89,7 +89,8 @@ impl JournalFile {
     /// A text that was taken out anywhere is taken out everywhere in the file, keys and reasons included: it flows from
     /// inputs to outputs and into messages. From six bytes on, a text that contains it goes as well.
     ///
-    /// A payload that is no MessagePack (a codec's that the engine did not have) is one value: its bytes.
+    /// A payload that cannot be looked into is one value, its bytes: all of a file that is
+    /// [coded](JournalFile::is_coded), and what is no MessagePack.
     pub fn redact(mut self, mut choose: impl FnMut(&str, PayloadValue<'_>) -> Redact) -> Self {
         self.redact_values(&mut |path, value| choose(path.text, PayloadValue(value)));
         self
@@ -97,11 +98,14 @@ impl JournalFile {
 
     /// Takes out all values under fields of these names, at any depth of any payload, whatever the case of their
     /// letters; and, like [`JournalFile::redact`], every copy of a text that was there.
+    ///
+    /// A payload that cannot be looked into may have such a field, so it is taken out whole. Of a file that is
+    /// [coded](JournalFile::is_coded) these are all: [open](crate::Export::opened) it first to take out single fields.
     pub fn redact_fields<'n>(mut self, names: impl IntoIterator<Item = &'n str>) -> Self {
         let names: Vec<String> = names.into_iter().map(str::to_lowercase).collect();
         self.redact_values(&mut |path, _| {
             let mut fields = path.fields.iter();
-            match fields.any(|field| names.contains(&field.to_lowercase())) {
+            match path.closed || fields.any(|field| names.contains(&field.to_lowercase())) {
                 true => Redact::Blank,
                 false => Redact::Keep,
             }
@@ -183,21 +187,25 @@ impl JournalFile {
     fn each_payload(&mut self, choose: &mut dyn FnMut(&Path<'_>, &Value) -> Redact) {
         for record in &mut self.records {
             let mut number = 0;
-            let (seq, marks) = (record.seq, &mut self.marks);
+            let (seq, coded, marks) = (record.seq, self.coded, &mut self.marks);
             kinds::parts(&mut record.event, &mut |name, part_name, part| {
-                let Part::Payload(payload) = part else {
+                let Part::Payload(payload, _) = part else {
                     return;
                 };
                 let places = marks.entry((seq, number)).or_default();
+                // What cannot be looked into is one value. What was taken out of a coded file is none of the codec's.
+                let parsed = match coded && places.is_empty() {
+                    true => None,
+                    false => value::parse_any(payload),
+                };
                 let mut walk = Walk {
+                    closed: parsed.is_none(),
                     text: format!("{name}.{part_name}"),
                     fields: Vec::new(),
                     place: Vec::new(),
                     known: places,
                     choose,
                 };
-                let parsed = value::parse_any(payload);
-                // What cannot be looked into is one value.
                 let mut value = parsed.unwrap_or_else(|| Value::Binary(payload.to_vec()));
                 if walk.value(&mut value) {
                     *payload = Bytes::from(value::encode(&value));
@@ -236,7 +244,7 @@ impl JournalFile {
             };
             let (seq, mut number) = (record.seq, 0);
             kinds::parts(&mut record.event, &mut |_, part_name, part| {
-                let Part::Payload(payload) = part else {
+                let Part::Payload(payload, _) = part else {
                     return;
                 };
                 if let Some(places) = self.marks.get(&(seq, number))
@@ -280,12 +288,15 @@ fn open(value: &mut Value, place: &[u32]) {
 /// Where a value is.
 struct Path<'a> {
     text: &'a str,
+    /// It is all of a payload that cannot be looked into.
+    closed: bool,
     /// Names of the fields on the way.
     fields: &'a [String],
 }
 
 /// The way through one payload.
 struct Walk<'a, 'c> {
+    closed: bool,
     text: String,
     fields: Vec<String>,
     place: Place,
@@ -343,6 +354,7 @@ impl Walk<'_, '_> {
         }
         let path = Path {
             text: &self.text,
+            closed: self.closed,
             fields: &self.fields,
         };
         *value = match (self.choose)(&path, value) {

@@ -308,6 +308,32 @@ fn the_bytes_of_a_file_are_frozen() {
 }
 
 #[test]
+fn the_bytes_of_a_coded_file_are_frozen() {
+    // As an encrypted payload begins: the key's id is 258.
+    let payload = Bytes::from_static(b"\xc1\x01\x00\x00\x01\x02sealed");
+    let mut file = file(&[payload], "t");
+    file.mark_coded();
+    assert_eq!(file.key_ids(), [258]);
+    let (json, bytes) = (file.to_json(), file.to_binary());
+    assert!(json.starts_with("{\n  \"journal_file\": 2,"), "{json}");
+    assert!(json.contains("\n  \"key_ids\": [258],\n"), "{json}");
+    assert_eq!(bytes[..9], *b"wfjournl\x02");
+    let hash = |bytes: &[u8]| blake3::hash(bytes).to_hex()[..32].to_owned();
+    assert_eq!(hash(json.as_bytes()), "a80deb97fee19127009109e80a684662");
+    // The other form has another number, and nothing else.
+    let mut plain = file.clone();
+    plain.coded = false;
+    let mut expected = plain.to_binary();
+    expected.truncate(expected.len() - 32);
+    expected[8] = 2;
+    let check = *blake3::hash(&expected).as_bytes();
+    expected.extend_from_slice(&check);
+    assert_eq!(bytes, expected);
+    assert_eq!(JournalFile::from_json(&json).as_ref(), Ok(&file));
+    assert_eq!(JournalFile::from_binary(bytes).as_ref(), Ok(&file));
+}
+
+#[test]
 fn lengths_that_no_memory_has_are_refused() {
     let mut bytes = b"wfjournl\x01".to_vec();
     bytes.extend_from_slice(&u32::MAX.to_le_bytes());

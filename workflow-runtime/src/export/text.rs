@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 
 use super::json::{Json, Malformed, Reader, print_text};
 use super::value::{hex_text, unhex};
-use super::{FORMAT, JournalFile, JournalFileError, from_fields, kinds, to_fields};
+use super::{CODED_FORMAT, FORMAT, JournalFile, JournalFileError, from_fields, kinds, to_fields};
 use crate::clock::Timestamp;
 use crate::ids::RunId;
 use crate::journal::Record;
@@ -43,7 +43,7 @@ pub(super) fn write(file: &JournalFile) -> String {
 fn identity(file: &JournalFile) -> Vec<(&'static str, Json<'static>)> {
     let text = |text: &str| Json::text(text.to_owned());
     let mut entries = vec![
-        ("journal_file", Json::UInt(FORMAT)),
+        ("journal_file", Json::UInt(file.form())),
         ("run", text(&file.run.to_string())),
         ("workflow", text(file.workflow())),
         ("version", Json::UInt(file.version().into())),
@@ -54,6 +54,11 @@ fn identity(file: &JournalFile) -> Vec<(&'static str, Json<'static>)> {
     }
     if let Some(parent) = file.parent() {
         entries.push(("parent", text(&parent.run.to_string())));
+    }
+    if file.is_coded() {
+        let ids = file.key_ids().into_iter();
+        let ids = ids.map(|id| Json::UInt(id.into()));
+        entries.push(("key_ids", Json::List(ids.collect())));
     }
     if let Some(cut) = file.cut() {
         entries.push(("cut", text(cut)));
@@ -244,10 +249,12 @@ impl<'a> Draft<'a> {
 
     fn check_format(&self) -> Result<(), JournalFileError> {
         match self.entry("journal_file") {
-            Some(Json::UInt(FORMAT)) => Ok(()),
-            Some(Json::UInt(newer)) if *newer > FORMAT => Err(JournalFileError::new(format!(
-                "it has the form {newer}, this release reads {FORMAT}: upgrade workflow-runtime"
-            ))),
+            Some(Json::UInt(FORMAT | CODED_FORMAT)) => Ok(()),
+            Some(Json::UInt(newer)) if *newer > CODED_FORMAT => {
+                Err(JournalFileError::new(format!(
+                    "it has the form {newer}, this release reads {FORMAT} and {CODED_FORMAT}: upgrade workflow-runtime"
+                )))
+            }
             _ => Err(JournalFileError::new(
                 "it is no journal file: one begins with `\"journal_file\": 1`; `engine.export(run)` makes them",
             )),
@@ -271,6 +278,7 @@ impl<'a> Draft<'a> {
             records: std::mem::take(&mut self.records),
             marks: std::mem::take(&mut self.marks),
             texts_redacted: self.entry("texts_redacted") == Some(&Json::Bool(true)),
+            coded: self.entry("journal_file") == Some(&Json::UInt(CODED_FORMAT)),
         };
         Ok(file)
     }

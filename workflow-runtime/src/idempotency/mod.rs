@@ -46,6 +46,8 @@ use crate::store::{BoxFuture, StoreError};
 pub use claim::InFlight;
 pub(crate) use claim::{Acquired, Claim, acquire};
 pub use engine_keys::EngineKeys;
+#[cfg(feature = "testing")]
+pub(crate) use engine_keys::hostile_row;
 pub(crate) use engine_keys::{Book, Completing, Held, Joined, Obtained, StepKeys, Wanted, sweep};
 pub use events::KeyInbox;
 pub(crate) use events::{KEEP_FOR, caused, caused_run, event_key};

@@ -368,7 +368,7 @@ mod tests {
             hex(encode(&payloads, &("ok".to_owned(), 300))),
             "010092a26f6bcd012c"
         );
-        let small = Payloads::new(3, None);
+        let small = Payloads::new(3, None, &"".into());
         let refused = encode(&small, &"too long".to_owned());
         assert_eq!(refused[..2], [1, 1]);
         assert!(refused[2..].starts_with(b"it is larger than the limit of 3 bytes"));

@@ -7,6 +7,7 @@
 mod chain;
 mod draft;
 mod kinds;
+mod line;
 mod record;
 mod room;
 mod timeline;
@@ -25,6 +26,7 @@ pub use kinds::{
     RunStarted, RunSucceeds, SignalReceived, StaleOutcomeDiscarded, StepCompleted, StepIntent,
     TimerFired, TimerSet, UndoCarried, UndoStep,
 };
+pub(crate) use line::line_of;
 pub use record::{Event, Record};
 pub(crate) use room::Room;
 

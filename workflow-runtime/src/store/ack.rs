@@ -53,6 +53,11 @@ impl AckSender {
         Self(Some(Arc::clone(slot)))
     }
 
+    /// Promises an answer, with a slot that nobody else needs here.
+    pub(crate) fn owning(slot: Arc<AckSlot>) -> Self {
+        Self(Some(slot))
+    }
+
     /// Answers.
     pub fn send(mut self, answer: StoreResult<()>) {
         self.answer(answer);

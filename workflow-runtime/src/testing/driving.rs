@@ -251,8 +251,8 @@ impl Waiting<'_> {
             }
             let is_over = engine.clock().now() >= until;
             match seen.standing {
-                Standing::Ended(end) => self.fail(&Why::Ended(end)),
-                Standing::Parked(parking) => self.fail(&Why::Parked(parking)),
+                Standing::Ended(end, payloads) => self.fail(&Why::Ended(end, payloads)),
+                Standing::Parked(parking, payloads) => self.fail(&Why::Parked(parking, payloads)),
                 Standing::Waits(waits) if is_over => {
                     let waits = self.deepen(waits).await;
                     self.fail(&Why::Waits(waits, ended(&seen.children)));
@@ -329,7 +329,7 @@ impl Waiting<'_> {
             now: self.engine.clock().now(),
             asked_at: self.asked_at,
         };
-        panic!("{}", in_vain.text(why, self.engine.engine.payloads()));
+        panic!("{}", in_vain.text(why));
     }
 }
 

@@ -228,11 +228,38 @@ pub(super) async fn pause_time() -> Result<(), EngineError> {
     }
     if !is_paused() {
         tokio::time::pause();
-        // Real time has passed since the runtime began, which is where tokio counts its milliseconds from. Behind a first
-        // jump the time is a whole one: without that the same seed had other times on a slower machine.
-        tokio::time::sleep(Duration::from_millis(1)).await;
+        begin_on_a_millisecond().await;
     }
     Ok(())
+}
+
+/// Lets tokio's paused time pass to just behind a whole millisecond of its own count.
+///
+/// Tokio's timers end at whole milliseconds since its runtime began. Real time has passed between that and the pause,
+/// and paused time jumps by whole milliseconds only, so that what is left over stays for ever: whether a wait of 1.3 ms
+/// takes two jumps or three would follow from how fast the machine was. What is left over cannot be read, but asked for: a
+/// wait that is longer than what is missing to the next millisecond takes one jump more.
+async fn begin_on_a_millisecond() {
+    const STEP: Duration = Duration::from_millis(1);
+    let (mut fits, mut too_long) = (Duration::ZERO, STEP);
+    while too_long - fits > Duration::from_nanos(1) {
+        let middle = fits + (too_long - fits) / 2;
+        let before = Instant::now();
+        tokio::time::sleep(middle).await;
+        match before.elapsed() <= STEP {
+            true => fits = middle,
+            false => too_long = middle,
+        }
+    }
+    // A wait that ends on the millisecond is the longest that fits; a whole one fits only if nothing is left over.
+    let before = Instant::now();
+    tokio::time::sleep(STEP).await;
+    let missing = match before.elapsed() > STEP {
+        true => fits,
+        false => Duration::ZERO,
+    };
+    // Just behind it, where every runtime was that was paused later: what tests have recorded stays as it is.
+    tokio::time::advance(missing + Duration::from_nanos(1)).await;
 }
 
 /// Says whether tokio's time stands still. To pause it twice is a panic, and there is no way to ask.

@@ -1,7 +1,9 @@
 //! What holds of every journal, whatever went wrong: the invariants, checked in one place.
 //!
 //! Owns the rules that can be judged from journals alone, as a pure function over one journal, and the walk over
-//! all journals of an engine. It repairs nothing and drives nothing.
+//! all journals of an engine. It repairs nothing and drives nothing. The files: `rule` has the list, `judging` looks at
+//! an engine, `witness` has what somebody was told, `promises` and `answers` compare the two, `probing` asks a store without an
+//! engine.
 
 /// Where the only gap that a journal may have begins: what a run is stays.
 const FIRST_FORGOTTEN: usize = 2;
@@ -14,11 +16,16 @@ fn forgets(records: &[Record]) -> bool {
         .any(|record| matches!(record.event, Event::Checkpoint(_)))
 }
 
+mod answers;
+mod judging;
+mod probing;
+mod promises;
+mod rule;
 #[cfg(test)]
 mod tests;
+mod witness;
 
 use std::collections::{BTreeMap, HashMap, HashSet};
-use std::fmt;
 
 use crate::clock::Timestamp;
 use crate::engine::{Engine, EngineError};
@@ -26,65 +33,11 @@ use crate::ids::{RunId, StepId};
 use crate::journal::{Event, Journal, Record};
 use crate::store::RunState;
 
-/// A rule that every journal keeps.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-#[non_exhaustive]
-pub enum Invariant {
-    /// The chain verifies; a journal begins with its start, and one that has ended ends with its end.
-    Chain,
-    /// Records are numbered from 0 without gaps, and none is dated before the one before it.
-    Order,
-    /// A record that was there before a crash is there after it, unchanged.
-    AppendOnly,
-    /// At most one outcome is in force per step id.
-    OneOutcome,
-    /// An id belongs to one call: it always has the same name.
-    OneCallPerId,
-    /// Attempts at a step are numbered upwards, and end with its outcome.
-    Attempts,
-    /// A timer fires once, after it was set and not before its deadline.
-    Timers,
-    /// A signal with a key is received once.
-    Signals,
-    /// A child ends once, after it was started.
-    Children,
-    /// A run ends once, unless it was reopened on record; nothing else follows its end.
-    EndsOnce,
-    /// A step whose outcome is on record does not run again.
-    NotRunAgain,
-    /// A key names one run, however often it is started.
-    OneRunPerKey,
-}
+pub use self::rule::{Invariant, Violation};
+pub use self::witness::Witness;
 
-/// A journal that breaks a rule.
-#[derive(Debug, Clone, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct Violation {
-    /// The run whose journal it is.
-    pub run: RunId,
-    /// The rule.
-    pub invariant: Invariant,
-    /// What is wrong, with the numbers of the records.
-    pub problem: String,
-}
-
-impl Violation {
-    pub(super) fn new(run: RunId, invariant: Invariant, problem: String) -> Self {
-        Self {
-            run,
-            invariant,
-            problem,
-        }
-    }
-}
-
-impl fmt::Display for Violation {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}: {} ({:?})", self.run, self.problem, self.invariant)
-    }
-}
-
-/// Checks the journals of all runs of an engine, and their chains.
+/// Checks what can be told from an engine alone: the journals of all its runs and their chains, that every run that has
+/// not ended is looked after, and that no other namespace is seen. A [`Witness`] checks what was promised as well.
 ///
 /// ```
 /// use workflow_runtime::testing::{TestEngine, check_invariants};
@@ -104,43 +57,18 @@ impl fmt::Display for Violation {
 ///
 /// If the store fails.
 pub async fn check_invariants(engine: &Engine) -> Result<Vec<Violation>, EngineError> {
-    let verification = engine.verify().await?;
-    let damaged: HashSet<_> = verification.damaged.iter().map(|it| it.run()).collect();
-    let chains = verification.damaged.iter();
-    let mut violations: Vec<_> = chains
-        .map(|error| Violation::new(error.run(), Invariant::Chain, error.to_string()))
-        .collect();
-    for journal in journals(engine).await? {
-        let run = journal.header().run;
-        if damaged.contains(&run) || check_journal(&journal).is_empty() {
-            continue;
-        }
-        // A run that ended between the reading of its header and of its records is not at fault.
-        violations.extend(check_journal(&engine.journal(run).await?));
-    }
+    let state = judging::look(engine).await?;
+    let mut violations = judging::chains(&state);
+    violations.extend(judging::journals(engine, &state).await?);
+    violations.extend(judging::orphans(engine, &state).await?);
     Ok(violations)
 }
 
 /// Reads the journals of all runs in the engine's namespace, oldest first; damaged ones are left out.
 pub(super) async fn journals(engine: &Engine) -> Result<Vec<Journal>, EngineError> {
-    let mut journals = Vec::new();
-    let mut runs = engine.runs();
-    loop {
-        let page = runs.await?;
-        for header in &page.runs {
-            match engine.journal(header.run).await {
-                Ok(journal) => journals.push(journal),
-                Err(EngineError::Journal(_)) => {}
-                Err(error) => return Err(error),
-            }
-        }
-        match page.next {
-            Some(next) => runs = engine.runs().after(next),
-            None => break,
-        }
-    }
-    journals.reverse();
-    Ok(journals)
+    let state = judging::look(engine).await?;
+    let own = state.runs.into_iter();
+    Ok(own.filter_map(|run| run.journal).collect())
 }
 
 /// Checks one journal, as far as it can be judged without the others.
@@ -330,8 +258,9 @@ impl<'a> Check<'a> {
         }
     }
 
+    /// By its call: a child that went on as a new run ends as the last one of its line.
     fn child_ended(&mut self, seq: u64, call: StepId, child: RunId) {
-        if self.children.remove(&call) != Some(child) {
+        if self.children.remove(&call).is_none() {
             let problem = format!("record {seq} ends child {child}, which is not running");
             self.found(Invariant::Children, problem);
         }

@@ -29,7 +29,7 @@ pub(crate) use chaos::Delay;
 pub use crash::{Crash, CrashEverywhere, CrashFailure, CrashReport, crash_everywhere};
 pub use duplicates::{DeliverDuplicates, DuplicatesFailure, DuplicatesReport, deliver_duplicates};
 pub use engine::{TestEngine, TestEngineBuilder};
-pub use invariants::{Invariant, Violation, check_invariants, check_journal};
+pub use invariants::{Invariant, Violation, Witness, check_invariants, check_journal};
 pub use ledger::{Answer, Duplicate, Ledger, LedgerCall, LedgerError, Posted};
 pub use lock::{Change, Changed, Class, Lock, LockError};
 pub use replay::{Replayer, assert_replays, replay};

@@ -86,7 +86,8 @@ impl Replayer {
     }
 
     /// Sets everything else that an engine can be told, as it is where the journals come from:
-    /// `register_step`, `payload_limit`. The namespace is the journal's.
+    /// `register_step`, `payload_limit`. The namespace is the journal's. A file that is
+    /// [coded](JournalFile::is_coded) is opened with the `payload_codec`; for others it does not matter.
     pub fn configure(
         mut self,
         change: impl Fn(EngineBuilder) -> EngineBuilder + Send + Sync + 'static,
@@ -174,6 +175,10 @@ impl Replayer {
             for change in &self.setup {
                 builder = change(builder);
             }
+            let codec = builder.take_codec();
+            let journal = journal.clone().opened_by(codec.as_deref());
+            let journal = &journal
+                .map_err(|error| failed(ReplayFailureKind::Undecodable, error.to_string()))?;
             let opened = builder
                 .namespace(journal.namespace())
                 .open_in_memory()

@@ -36,8 +36,10 @@ pub(super) struct InVain<'a> {
 
 /// Why it was in vain.
 pub(super) enum Why {
-    Ended(End),
-    Parked(Box<Parking>),
+    /// With how what it ended with is read.
+    Ended(End, Payloads),
+    /// With how the report's detail is read.
+    Parked(Box<Parking>, Payloads),
     /// It waits for this; these children of the expected kind have ended.
     Waits(Vec<Deep>, Vec<RunId>),
     Engine(EngineError),
@@ -62,11 +64,11 @@ impl Expected {
 }
 
 impl InVain<'_> {
-    pub(super) fn text(&self, why: &Why, payloads: &Payloads) -> String {
+    pub(super) fn text(&self, why: &Why) -> String {
         let expected = self.expected.in_words();
         let mut text = match why {
-            Why::Ended(_) => format!("the run has ended, and did not {expected}"),
-            Why::Parked(_) => format!("the run is parked, and does not {expected}"),
+            Why::Ended(..) => format!("the run has ended, and did not {expected}"),
+            Why::Parked(..) => format!("the run is parked, and does not {expected}"),
             Why::Engine(_) => format!("it cannot be said whether the run does {expected}"),
             Why::Waits(..) => {
                 let waited = in_words(self.patience);
@@ -75,8 +77,8 @@ impl InVain<'_> {
         };
         let _ = write!(text, "\n  the run: `{}`, {}\n", self.workflow, self.run);
         match why {
-            Why::Ended(end) => push_end(&mut text, end, payloads),
-            Why::Parked(parking) => push_parking(&mut text, parking, payloads),
+            Why::Ended(end, payloads) => push_end(&mut text, end, payloads),
+            Why::Parked(parking, payloads) => push_parking(&mut text, parking, payloads),
             Why::Engine(error) => {
                 let _ = writeln!(text, "  the reason: {error}");
             }

@@ -18,6 +18,7 @@ use crate::engine::warnings::Warning;
 use crate::id_map::IdSet;
 use crate::ids::{CallKind, RunId, StepId};
 use crate::journal::{CancelRequested, CarriedChild, ChildStarted, Draft, End, Event};
+use crate::payload::Place;
 use crate::replay::{
     Asked, ChildMismatch, Known, Verdict, WaitingCall, compare_inputs, is_redacted, judge_child,
 };
@@ -227,10 +228,10 @@ impl RunCore {
             Verdict::Deliver => return,
             Verdict::DeliverReordered => return self.warn(Warning::REORDERED_INPUT),
             Verdict::OtherInput => {
-                let payloads = &self.services.payloads;
                 let value = |started: &ChildStarted| {
                     let input = started.input.as_ref()?;
-                    payloads.value(input).ok()
+                    let place = Place::call_input(&started.input_digest.strict);
+                    self.services.payloads.at(place).value(input).ok()
                 };
                 let mut redacted = false;
                 if let (Some(recorded), Some(now)) = (value(recorded), value(now)) {

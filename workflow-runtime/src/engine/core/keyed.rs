@@ -42,7 +42,7 @@ enum KeyState {
     /// This call runs its body, or will.
     Busy(StepId),
     /// One gave this.
-    Done(Bytes),
+    Done { value: Bytes, by: StepId },
 }
 
 /// What a keyed call is to do.
@@ -50,7 +50,7 @@ pub(crate) enum KeyedTurn {
     /// Run its body.
     Run,
     /// Give what another call gave.
-    Known(Bytes),
+    Known { value: Bytes, by: StepId },
     /// Fail: the key is used for another input.
     OtherInput {
         first: Digest,
@@ -66,8 +66,11 @@ impl KeyInUse {
         let is_its = matches!(self.state, KeyState::Busy(busy) if busy == call);
         match (outcome.and_then(Outcome::value), &self.state) {
             // The first value counts.
-            (Some(_), KeyState::Done(_)) => return Vec::new(),
-            (Some(value), _) => self.state = KeyState::Done(value.clone()),
+            (Some(_), KeyState::Done { .. }) => return Vec::new(),
+            (Some(value), _) => {
+                let value = value.clone();
+                self.state = KeyState::Done { value, by: call };
+            }
             _ if is_its => self.state = KeyState::Free,
             _ => return Vec::new(),
         }
@@ -130,7 +133,10 @@ impl RunCore {
             };
         }
         match &in_use.state {
-            KeyState::Done(value) => KeyedTurn::Known(value.clone()),
+            KeyState::Done { value, by } => KeyedTurn::Known {
+                value: value.clone(),
+                by: *by,
+            },
             KeyState::Busy(busy) if *busy != call => {
                 if !in_use.waiting.iter().any(|known| known.will_wake(waker)) {
                     in_use.waiting.push(waker.clone());

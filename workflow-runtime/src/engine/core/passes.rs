@@ -5,6 +5,7 @@ use bytes::Bytes;
 use super::RunCore;
 use crate::ids::RunId;
 use crate::journal::{Checkpoint, RunSucceeds, UndoCarried};
+use crate::payload::{Payloads, Place};
 use crate::replay::Owed;
 use crate::store::{NoteChange, NoteKey};
 
@@ -111,6 +112,11 @@ impl RunCore {
     pub(crate) fn line(&self) -> (RunId, u64) {
         let line = self.state().outside.as_ref().and_then(|one| one.line);
         line.unwrap_or((self.run(), 0))
+    }
+
+    /// How what the run ends with is written.
+    pub(crate) fn end_payloads(&self) -> Payloads {
+        self.services.payloads.at(Place::run_end(self.line().0))
     }
 
     /// The bytes of signals that the run was sent and has not taken.

@@ -16,7 +16,7 @@ use crate::engine::undo_steps::UndoWay;
 use crate::id_map::IdMap;
 use crate::ids::StepId;
 use crate::journal::{CarriedUndo, Outcome, UndoCarried, UndoStep};
-use crate::payload::{PayloadError, Payloads};
+use crate::payload::{PayloadError, Payloads, Place};
 use crate::replay::Owed;
 
 /// The bytes of steps in one record, about: far below what a store takes in one write. What is more goes into
@@ -134,7 +134,8 @@ impl Undo {
             How::ByStep {
                 way, input, output, ..
             } => (way.undo)(&UndoCall {
-                payloads,
+                input_payloads: payloads.at(Place::step_input(self.step)),
+                output_payloads: payloads.at(Place::step_outcome(self.step)),
                 args: way.args,
                 input: &input,
                 output: output.as_deref(),
@@ -218,8 +219,11 @@ impl RunCore {
 
     /// A step has its outcome; nothing happens if it has no `undo`.
     pub(crate) fn complete_undo(&self, step: StepId, outcome: &Outcome) {
+        let owner = self.state().undo_owner(step);
+        let moved = self.undo_output(step, owner, outcome);
+        let outcome = moved.as_ref().unwrap_or(outcome);
+        let step = owner;
         let mut state = self.state();
-        let step = state.undo_owner(step);
         let Some(log) = state
             .outside
             .as_mut()
@@ -236,6 +240,16 @@ impl RunCore {
             *output = Some(payload.clone());
         }
         log.done.push(done);
+    }
+
+    /// What a call of another call's key gave, as a payload of that call. Without a lock: the codec is a user's.
+    fn undo_output(&self, call: StepId, owner: StepId, outcome: &Outcome) -> Option<Outcome> {
+        let payloads = self.services.payloads.at(Place::step_outcome(owner));
+        if call == owner || !payloads.binds() {
+            return None;
+        }
+        let moved = payloads.moved_from(Place::step_outcome(call), outcome.value()?);
+        moved.ok().map(Outcome::Ok) // one that cannot be opened parks the run when it is undone
     }
 
     /// Says whether anything would have to be undone.

@@ -80,7 +80,7 @@ impl Driver {
              them first",
             self.core.unread_bytes()
         ));
-        let payload = self.core.services.payloads.encode(&error);
+        let payload = self.core.end_payloads().encode(&error);
         self.give_up(End::Failed(Outcome::Broken(payload.unwrap_or_default())));
         Next::Again
     }

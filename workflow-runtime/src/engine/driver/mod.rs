@@ -191,7 +191,7 @@ impl Driver {
         inherited: Inherited,
     ) -> Self {
         let Inherited {
-            recorded,
+            mut recorded,
             intents,
             mail,
             next_letter,
@@ -199,6 +199,9 @@ impl Driver {
             generation,
             crash,
         } = inherited;
+        if seeded!(ReplayOutOfOrder) && recorded.len() > 1 {
+            recorded.swap(0, 1);
+        }
         let root = Scope::root(core.clone());
         let buffers = writer.durability == Durability::Buffered;
         let stage = if core.is_replaying() {
@@ -399,7 +402,7 @@ impl Driver {
     }
 
     fn park(&self, obstacle: Obstacle) -> Exit {
-        Exit::Park(obstacle.into_parking(&self.core.services))
+        Exit::Park(obstacle.into_parking(&self.core.services, self.core.run()))
     }
 
     fn warn(&self, message: impl Into<Cow<'static, str>>) {

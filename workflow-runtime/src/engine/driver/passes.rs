@@ -13,8 +13,10 @@ use crate::context::Scope;
 use crate::engine::notes;
 use crate::engine::obstacle::Obstacle;
 use crate::engine::prepared::EncodedCall;
+use crate::engine::registry::Ways;
 use crate::engine::warnings::Warning;
 use crate::journal::{Checkpoint, Event};
+use crate::payload::Place;
 use crate::replay::Recorded;
 use crate::store::ParkReason;
 
@@ -133,7 +135,11 @@ impl Driver {
         let registered = registry.find(name, version).ok_or_else(|| {
             Obstacle::new(ParkReason::Unregistered, registry.missing(name, version))
         })?;
-        let made = (registered.make)(&core.services.payloads, &checkpoint.input);
+        let places = Ways {
+            input: core.services.payloads.at(Place::checkpoint(core.run())),
+            end: core.end_payloads(),
+        };
+        let made = (registered.make)(&places, &checkpoint.input);
         let workflow = made.map_err(|problem| {
             let what = format!("the state of checkpoint {} of `{name}`", checkpoint.pass);
             Obstacle::unreadable(&what, &problem)

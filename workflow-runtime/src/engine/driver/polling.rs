@@ -71,7 +71,7 @@ impl Driver {
                 None
             }
             Some(Trouble::Fail(error)) => {
-                let payload = self.core.services.payloads.encode(&error);
+                let payload = self.core.end_payloads().encode(&error);
                 let payload = payload.unwrap_or_default();
                 self.give_up(End::Failed(Outcome::Broken(payload)));
                 None

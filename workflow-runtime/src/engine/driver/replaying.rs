@@ -6,6 +6,7 @@ use crate::engine::obstacle::Obstacle;
 use crate::engine::warnings::Warning;
 use crate::ids::{CallKind, StepId};
 use crate::journal::{ChildStarted, End, Event, RunRecovered};
+use crate::payload::Place;
 use crate::replay::{
     Asked, ChildMismatch, Delivery, Difference, Mismatch, Recorded, Verdict, compare_inputs,
     is_redacted, judge,
@@ -211,7 +212,8 @@ impl Driver {
         if let Some(exit) = self.poll_workflow() {
             return Err(exit);
         }
-        let payloads = &self.core.services.payloads;
+        let place = delivery.id().map_or(Place::NOWHERE, Place::step_input);
+        let payloads = self.core.services.payloads.at(place);
         let now = self
             .core
             .take_input()

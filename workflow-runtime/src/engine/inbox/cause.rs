@@ -18,7 +18,7 @@ use crate::engine::{EngineError, Shared, handle, tokens, waking};
 use crate::ids::RunId;
 use crate::journal::{Event, SignalReceived};
 use crate::key::Key;
-use crate::payload::PayloadError;
+use crate::payload::{PayloadError, Place};
 use crate::store::{Changes, Guard, Letter, RunState};
 
 /// What an event causes.
@@ -206,8 +206,9 @@ async fn letter(
         run,
         problem,
     };
-    let payload = payload.clone().map_err(unfit)?;
-    let run = Line::of(shared, run).await?.newest; // it may be of another namespace
+    let plain = payload.clone().map_err(unfit)?;
+    let line = Line::of(shared, run).await?; // it may be of another namespace
+    let run = line.newest;
     if handle::header(shared, run).await?.end().is_some() {
         return Err(EngineError::Ended(run));
     }
@@ -217,8 +218,10 @@ async fn letter(
         .and_then(|entry| entry.core())
         .and_then(|core| core.signal_check(name));
     if let Some(check) = check {
-        check(&shared.services.payloads, &payload).map_err(unfit)?;
+        check(&shared.services.payloads.without_codec(), &plain).map_err(unfit)?;
     }
+    let payloads = shared.services.payloads.at(Place::signal(line.first));
+    let payload = payloads.encode_bytes(&plain).map_err(unfit)?;
     let event = Event::SignalReceived(SignalReceived {
         name: name.into(),
         key: None,

@@ -156,14 +156,16 @@ impl InboxEvent {
 
     /// Sends a run a signal; see [`Engine::signal`].
     pub fn signal<T: Serialize + ?Sized>(self, run: RunId, name: &str, value: &T) -> Acceptance {
-        let payload = self.inbox.engine.shared().services.payloads.encode(value);
+        let payloads = &self.inbox.engine.shared().services.payloads;
+        let payload = payloads.without_codec().encode(value); // bound to its run when that is known
         let name = name.into();
         self.causing(Ok(Cause::Signal { run, name, payload }))
     }
 
     /// Sends a value to whichever run holds a token; see [`Engine::signal_token`].
     pub fn signal_token<T: Serialize + ?Sized>(self, token: &str, value: &T) -> Acceptance {
-        let payload = self.inbox.engine.shared().services.payloads.encode(value);
+        let payloads = &self.inbox.engine.shared().services.payloads;
+        let payload = payloads.without_codec().encode(value); // bound to its run when that is known
         let token = token.into();
         self.causing(Ok(Cause::Token { token, payload }))
     }

@@ -10,6 +10,7 @@ use crate::clock::Timestamp;
 use crate::engine::{EngineError, Shared, notes};
 use crate::error::Result;
 use crate::ids::MessageId;
+use crate::payload::Place;
 use crate::store::{Changes, Commit, Committed, Guard, NoteChange};
 
 /// Notes that are read at a time.
@@ -147,10 +148,13 @@ impl OutboxHandle {
                     pushed_at,
                     attempt: failed,
                     payload,
-                    payloads: payloads.clone(),
+                    payloads: payloads.at(Place::message(place.run)),
                 },
                 since,
-                problem: payloads.decode(&problem).unwrap_or_default(),
+                problem: payloads
+                    .at(Place::message_problem(place.run))
+                    .decode(&problem)
+                    .unwrap_or_default(),
             })
         });
         read.collect()

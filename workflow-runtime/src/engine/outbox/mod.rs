@@ -146,6 +146,14 @@ impl std::fmt::Debug for Message {
     }
 }
 
+/// Hands hostile bytes to the readers of its notes; see `hostile`.
+#[cfg(feature = "testing")]
+pub(super) fn hostile(bytes: &[u8]) {
+    let _ = super::notes::decode::<note::MessageNote>(bytes);
+    let _ = super::notes::decode::<note::TriesNote>(bytes);
+    let _ = super::notes::decode::<note::AsideNote>(bytes);
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

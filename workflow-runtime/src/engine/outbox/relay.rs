@@ -201,6 +201,7 @@ async fn run(engine: Weak<Shared>, relay: Relay, bell: Arc<Notify>) {
         let nap = shared.services.clock.pace(nap);
         drop(shared);
         tokio::select! {
+            biased; // the same in every run of a test; each of them is looked for again in the next round
             ended = round.ended() => round.settle(ended),
             () = bell.notified() => round.look_again = true,
             () = tokio::time::sleep(nap) => {}

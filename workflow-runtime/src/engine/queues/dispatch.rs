@@ -4,7 +4,7 @@
 //! the notes, and decided by a commit that is refused if another dispatcher was faster.
 
 use std::borrow::Cow;
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -56,7 +56,8 @@ pub(in crate::engine) fn serve(shared: &Arc<Shared>) {
 
 #[derive(Default)]
 struct Server {
-    queues: HashMap<Box<str>, Known>,
+    /// In order, so that they are served in the same one in every run of a test.
+    queues: BTreeMap<Box<str>, Known>,
     /// When all settings were read last; `None`: they have to be.
     read_at: Option<Timestamp>,
 }

@@ -1,7 +1,6 @@
 //! Starting a run in a queue: the run, asleep, and its entry, in one commit.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -16,9 +15,6 @@ use crate::engine::{EngineError, Shared, notes, successors};
 use crate::ids::RunId;
 use crate::key::Key;
 use crate::store::{Changes, Commit, Committed, NoteChange, RunState};
-
-/// The time of the newest arrival in this process: no two are the same, so that order is kept.
-static NEWEST: AtomicU64 = AtomicU64::new(0);
 
 /// Where in which queue a run is to be put.
 #[derive(Debug, Clone, Default)]
@@ -55,12 +51,9 @@ impl Placing {
     }
 }
 
-/// A time for an arrival that is later than all before it in this process.
+/// A time for an arrival that is later than all before it in this engine.
 pub(super) fn arrival(shared: &Shared) -> Timestamp {
-    let now = shared.services.clock.now().as_micros();
-    let newer = |newest: u64| Some(now.max(newest + 1));
-    let before = NEWEST.fetch_update(Ordering::AcqRel, Ordering::Acquire, newer);
-    Timestamp::from_micros(now.max(before.unwrap_or_default() + 1))
+    shared.plan.arrived(shared.services.clock.now())
 }
 
 /// Marks a run as one that its turn alone may begin: from its header and journal it could as well be one

@@ -14,6 +14,7 @@ mod handle;
 mod limits;
 mod note;
 mod round;
+
 #[cfg(test)]
 mod tests;
 
@@ -122,4 +123,12 @@ fn refuse(name: &str, problem: impl Into<String>) -> EngineError {
         name: name.into(),
         problem: problem.into(),
     }
+}
+
+/// Hands hostile bytes to the readers of its notes; see `hostile`.
+#[cfg(feature = "testing")]
+pub(super) fn hostile(bytes: &[u8]) {
+    let _ = super::notes::decode::<note::Settings>(bytes);
+    let _ = super::notes::decode::<note::Turn>(bytes);
+    let _ = super::notes::decode::<note::Pending>(bytes);
 }

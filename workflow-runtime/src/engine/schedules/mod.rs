@@ -10,6 +10,7 @@ mod declare;
 mod handle;
 mod note;
 mod serve;
+
 #[cfg(test)]
 mod tests;
 mod timing;
@@ -102,4 +103,10 @@ impl Engine {
     pub async fn schedules(&self) -> Result<Vec<ScheduleDescription>, EngineError> {
         handle::describe_all(self.shared()).await
     }
+}
+
+/// Hands hostile bytes to the readers of its notes; see `hostile`.
+#[cfg(feature = "testing")]
+pub(super) fn hostile(bytes: &[u8]) {
+    let _ = note::ScheduleNote::decode(bytes);
 }

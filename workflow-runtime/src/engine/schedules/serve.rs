@@ -4,7 +4,7 @@
 //! guard is accepted. A schedule that cannot be served is reported once and left as it is.
 
 use std::borrow::Cow;
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -66,7 +66,7 @@ pub(in crate::engine) fn serve(shared: &Arc<Shared>) {
 
 #[derive(Default)]
 struct Server {
-    known: HashMap<Box<str>, Known>,
+    known: BTreeMap<Box<str>, Known>,
     /// When all notes were read last; `None`: they have to be.
     read_at: Option<Timestamp>,
 }

@@ -25,7 +25,7 @@ use super::rows::Row;
 use crate::clock::{Clock, Timestamp};
 use crate::digest::Digest;
 use crate::engine::notes;
-use crate::payload::Payloads;
+use crate::payload::{self, PayloadError, Payloads};
 use crate::store::Store;
 
 /// The keys of one namespace in one process.
@@ -121,6 +121,12 @@ impl Book {
     /// The most bytes of a value that is kept under a key.
     pub(crate) fn payloads(&self) -> Payloads {
         self.payloads.without_codec()
+    }
+
+    /// How what is kept under a key is coded.
+    fn payloads_of(&self, key: KeyId) -> Payloads {
+        let place = payload::Place::guarded_outcome(key.as_bytes());
+        self.payloads.at(place)
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -227,7 +233,8 @@ impl Book {
                 }
                 continue;
             };
-            let outcome = self.payloads.uncode(&coded).map_err(|_| KeyError::Codec)?;
+            let outcome = self.payloads_of(key);
+            let outcome = outcome.uncode(&coded).map_err(|error| locked(key, error))?;
             return Ok(Found::Done(Known {
                 body: row.body,
                 since: row.since,
@@ -444,5 +451,13 @@ fn entry(known: Known) -> Entry {
     Entry {
         body: known.body,
         state: EntryState::Done(known.done),
+    }
+}
+
+/// Says why the codec did not let an outcome pass, with its text only if that quotes no value.
+fn locked(key: KeyId, problem: PayloadError) -> KeyError {
+    match problem {
+        PayloadError::Locked(problem) => KeyError::Unreadable { key, problem },
+        _ => KeyError::Codec,
     }
 }

@@ -103,3 +103,11 @@ impl KeyStore for EngineKeys {
         Box::pin(self.book.changed(key, patience))
     }
 }
+
+/// Hands hostile bytes to the readers of rows; see `hostile`.
+#[cfg(feature = "testing")]
+pub(crate) fn hostile_row(bytes: &[u8]) {
+    let key = KeyId::derive("hostile", "", &crate::Key::from(1));
+    let _ = rows::Row::decode(key, bytes);
+    steps::hostile(key, bytes);
+}

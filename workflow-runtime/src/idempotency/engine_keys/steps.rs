@@ -263,6 +263,12 @@ impl Drop for Settlement {
     }
 }
 
+/// Hands hostile bytes to the reader of what steps share; see `hostile`.
+#[cfg(feature = "testing")]
+pub(super) fn hostile(key: KeyId, bytes: &[u8]) {
+    let _ = Kept::decode(key, bytes);
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

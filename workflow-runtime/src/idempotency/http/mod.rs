@@ -216,3 +216,22 @@ impl fmt::Debug for IdempotencyLayer {
             .finish_non_exhaustive()
     }
 }
+
+/// Hands hostile bytes to the reader of the header; see `hostile`.
+#[cfg(feature = "testing")]
+pub(crate) fn hostile_header(bytes: &[u8]) {
+    let mut headers = ::http::HeaderMap::new();
+    let Ok(value) = ::http::HeaderValue::from_bytes(bytes) else {
+        return;
+    };
+    headers.append(header::KEY, value.clone());
+    let _ = header::key_of(&headers);
+    headers.append(header::KEY, value);
+    let _ = header::key_of(&headers);
+}
+
+/// Hands hostile bytes to the reader of stored responses; see `hostile`.
+#[cfg(feature = "testing")]
+pub(crate) fn hostile_response(bytes: &[u8]) {
+    let _ = stored::decode(bytes);
+}

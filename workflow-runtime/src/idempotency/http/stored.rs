@@ -54,7 +54,8 @@ pub(super) fn decode(bytes: &[u8]) -> Result<Response<Bytes>, String> {
     for (name, value) in headers {
         let name = HeaderName::try_from(name).map_err(|error| error.to_string())?;
         let value = HeaderValue::from_bytes(&value).map_err(|error| error.to_string())?;
-        response.headers_mut().append(name, value);
+        let appended = response.headers_mut().try_append(name, value);
+        appended.map_err(|error| error.to_string())?;
     }
     let replayed = HeaderValue::from_static("true");
     response.headers_mut().insert(REPLAYED, replayed);

@@ -216,9 +216,9 @@ impl Table {
             .runs
             .get(&id)
             .ok_or(StoreError::UnknownRun { run: id })?;
-        if run.ended() {
+        if run.ended() && !seeded!(TerminalReopened) {
             Err(StoreError::Ended { run: id })
-        } else if run.epoch != epoch {
+        } else if run.epoch != epoch && !seeded!(SkippedFencing) {
             Err(StoreError::StaleEpoch { run: id })
         } else {
             Ok(run)
@@ -231,7 +231,12 @@ impl Table {
             Write::Create(new) => self.insert(new),
             Write::Append(append) => {
                 let run = self.known(append.run);
-                run.frames.extend(append.frames.iter().cloned());
+                if seeded!(OutcomeOverwritten) {
+                    run.frames.truncate(append.first_seq as usize);
+                }
+                let dropped = usize::from(seeded!(JournalGap) && append.frames.len() > 1);
+                run.frames
+                    .extend(append.frames.iter().skip(dropped).cloned());
                 run.mail.retain(|mail| mail.number >= append.taken);
                 let mut left = Vec::new();
                 if let Some(end) = append.end {
@@ -348,6 +353,24 @@ impl Table {
         None
     }
 
+    /// Flips a bit of a record.
+    #[cfg(feature = "testing")]
+    pub(super) fn damage(&mut self, run: RunId, seq: u64) -> bool {
+        let place = usize::try_from(seq).unwrap_or(usize::MAX);
+        let frames = self.runs.get_mut(&run).map(|run| &mut run.frames);
+        let Some(frame) = frames.and_then(|frames| frames.get_mut(place)) else {
+            return false;
+        };
+        let mut bytes = frame.to_vec();
+        // In the last byte of the chain value: what the record says can be read as before.
+        let Some(last) = bytes.last_mut() else {
+            return false;
+        };
+        *last ^= 1;
+        *frame = bytes.into();
+        true
+    }
+
     fn remove(&mut self, id: RunId) {
         if let Some(run) = self.runs.remove(&id) {
             self.order.remove(&run.header.position());
@@ -360,7 +383,8 @@ impl Table {
     /// Says which of some runs can be deleted.
     pub(super) fn deletable(&self, runs: Vec<RunId>) -> Vec<RunId> {
         let mut seen = HashSet::new();
-        let ended = |run: &RunId| self.runs.get(run).is_some_and(Run::ended);
+        let may_go = |run: &Run| run.ended() || seeded!(RetentionRemovesLive);
+        let ended = |run: &RunId| self.runs.get(run).is_some_and(may_go);
         runs.into_iter()
             .filter(|run| ended(run) && seen.insert(*run))
             .collect()
@@ -476,6 +500,9 @@ impl Table {
             return Ok(None);
         };
         run.epoch = run.epoch.next();
+        if seeded!(OutcomeOverwritten) && !run.ended() && run.frames.len() > 1 {
+            run.frames.pop();
+        }
         run.has(from, usize::MAX)?;
         Ok(Some(Claim {
             epoch: run.epoch,

@@ -174,6 +174,13 @@ impl MemoryStore {
         Self::from_writes(writes, FaultPlan::none(), clean)
     }
 
+    /// Flips a bit at the end of a record, as a bad disk does. `false` if there is no such record. A restart finds it
+    /// intact: only this process reads it so.
+    #[cfg(feature = "testing")]
+    pub fn damage(&self, run: RunId, seq: u64) -> bool {
+        self.lock().table.damage(run, seq)
+    }
+
     fn lock(&self) -> MutexGuard<'_, Inner> {
         // Nothing in here panics half-way through a change; a poisoned lock means that a
         // test's own assertion failed in another thread, which must not hide behind ours.
@@ -458,10 +465,9 @@ impl Store for MemoryStore {
             Process::Closed => return Box::pin(ready(Ok(()))),
             Process::Alive => {}
             Process::Stopped(_) | Process::Dead => {
-                let refusal = inner
-                    .refusal()
-                    .expect("only a live process refuses nothing");
-                return refusal.answer();
+                if let Some(refusal) = inner.refusal() {
+                    return refusal.answer();
+                }
             }
         }
         if inner.held.take().is_some() {

@@ -57,6 +57,7 @@ impl Inner {
         let reason = match &self.process {
             Process::Alive => return None,
             Process::Dead => return Some(Refusal::Never),
+            Process::Stopped(_) if seeded!(AcknowledgedAfterError) => return None,
             Process::Stopped(reason) => reason.clone(),
             Process::Closed => "it was closed".to_owned(),
         };
@@ -92,7 +93,7 @@ impl Inner {
                 self.table.apply(&write);
                 let from = self.log.len();
                 self.log.push(write);
-                if self.held.is_none() {
+                if self.held.is_none() && !seeded!(SkippedSync) {
                     self.log.sync_as_asked(from);
                 }
                 Ok(())

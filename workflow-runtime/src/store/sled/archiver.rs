@@ -11,7 +11,8 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use super::database::{Database, MAX_UNSYNCED, Write, corrupt, cost};
+use super::database::{Database, Write, corrupt};
+use super::durable::{MAX_BATCH, cost};
 use super::erase::{self, Tombstones};
 use super::forgotten;
 use super::ledger::Batch;
@@ -42,8 +43,6 @@ pub(super) struct Archiver {
     tombstones: Tombstones,
     /// Runs that were deleted when their segments were not, and up to which commit.
     unfinished: Vec<(RunPosition, u64)>,
-    /// Bytes handed over since the last sync.
-    unsynced: usize,
 }
 
 impl Archiver {
@@ -66,7 +65,6 @@ impl Archiver {
             archive,
             tombstones: Tombstones::new(deleted),
             unfinished: unfinished.collect(),
-            unsynced: 0,
         }
     }
 
@@ -135,8 +133,7 @@ impl Archiver {
     fn make(&mut self, database: &Database, mut plan: Plan) -> StoreResult<()> {
         self.tombstones.forget(&mut self.archive, &mut plan.atomic);
         plan.seal(&self.archive);
-        self.hand_over(database, plan.early, plan.atomic)?;
-        self.sync(database)?;
+        hand_over(database, plan.early, plan.atomic)?;
         let archived = &self.shared.archived;
         archived.store(self.archive.number, Ordering::Release);
         Ok(())
@@ -216,9 +213,7 @@ impl Archiver {
         for (position, as_of) in std::mem::take(&mut self.unfinished) {
             loop {
                 let (writes, is_last) = erase::next_segments(database, position, as_of)?;
-                let bytes = writes.iter().map(cost).sum();
-                self.apply(database, writes, bytes)?;
-                self.sync(database)?;
+                database.commit(writes)?;
                 if is_last {
                     break;
                 }
@@ -226,51 +221,29 @@ impl Archiver {
         }
         Ok(())
     }
+}
 
-    /// Hands writes to sled: `last` in one batch, `early` with it if there is room.
-    fn hand_over(
-        &mut self,
-        database: &Database,
-        early: Vec<Write>,
-        mut last: Vec<Write>,
-    ) -> StoreResult<()> {
-        let mut bytes: usize = last.iter().map(cost).sum();
-        let mut ahead = Vec::new();
-        let mut ahead_bytes = 0;
-        for write in early {
-            let weight = cost(&write);
-            if bytes + weight <= MAX_UNSYNCED {
-                bytes += weight;
-                last.push(write);
-                continue;
-            }
-            if ahead_bytes + weight > MAX_UNSYNCED {
-                let full = std::mem::take(&mut ahead);
-                self.apply(database, full, ahead_bytes)?;
-                ahead_bytes = 0;
-            }
-            ahead_bytes += weight;
-            ahead.push(write);
+/// Hands writes to sled: `last` in one batch, `early` with it if there is room.
+fn hand_over(database: &Database, early: Vec<Write>, mut last: Vec<Write>) -> StoreResult<()> {
+    let mut bytes: usize = last.iter().map(cost).sum();
+    let mut ahead = Vec::new();
+    let mut ahead_bytes = 0;
+    for write in early {
+        let weight = cost(&write);
+        if bytes + weight <= MAX_BATCH {
+            bytes += weight;
+            last.push(write);
+            continue;
         }
-        if !ahead.is_empty() {
-            self.apply(database, ahead, ahead_bytes)?;
+        if ahead_bytes + weight > MAX_BATCH {
+            database.commit(std::mem::take(&mut ahead))?;
+            ahead_bytes = 0;
         }
-        self.apply(database, last, bytes)
+        ahead_bytes += weight;
+        ahead.push(write);
     }
-
-    fn apply(&mut self, database: &Database, writes: Vec<Write>, bytes: usize) -> StoreResult<()> {
-        if self.unsynced + bytes > MAX_UNSYNCED && self.unsynced > 0 {
-            self.sync(database)?;
-        }
-        database.apply(writes)?;
-        database.flush()?;
-        self.unsynced += bytes;
-        Ok(())
+    if !ahead.is_empty() {
+        database.commit(ahead)?;
     }
-
-    fn sync(&mut self, database: &Database) -> StoreResult<()> {
-        database.sync()?;
-        self.unsynced = 0;
-        Ok(())
-    }
+    database.commit(last)
 }

@@ -10,6 +10,7 @@ use std::sync::Arc;
 use ::bytes::Bytes;
 use tokio::sync::oneshot;
 
+use super::inbox::Arrival;
 use super::op::{self, Appending, Op};
 use super::shared::Phase;
 use super::table::Table;
@@ -74,10 +75,26 @@ impl Store for SledStore {
         if let Err(error) = fits {
             return refuse(error);
         }
-        // All that can be done without the lock is: every step comes by here.
+        // All that can be done without the lock is: every step comes by here. Nor is it waited for.
         let epoch = append.epoch;
         let mut append = Appending::from(append);
-        let mut state = self.shared.lock();
+        let mut state = match self.shared.try_lock() {
+            Some(state) => state,
+            None => {
+                let slot = Arc::clone(slot);
+                let arrival = Arrival {
+                    epoch,
+                    append,
+                    slot,
+                    bytes,
+                };
+                match self.shared.inbox.put(arrival) {
+                    Ok(()) => return None,
+                    Err(back) => append = back.append,
+                }
+                self.shared.lock()
+            }
+        };
         if let Err(error) = state.open() {
             return refuse(error);
         }
@@ -90,7 +107,7 @@ impl Store for SledStore {
             Some(Err(error)) => refuse(error),
             None => {
                 drop(state);
-                refuse(self.refusal(run))
+                refuse(self.shared.refusal(run))
             }
         }
     }

@@ -28,7 +28,7 @@ use crate::store::StoreResult;
 
 /// How often the high-water mark is written at most. What it cannot see is the loss of the
 /// commits since.
-const MARK_EVERY: Duration = Duration::from_secs(1);
+pub(super) const MARK_EVERY: Duration = Duration::from_secs(1);
 
 /// The log's next file is prepared once the present one has this many blocks. A store that
 /// is opened for a look needs none, and large blocks, which fill a file with fewer, gain
@@ -129,6 +129,11 @@ impl Committer {
             let idle_at = (!self.marked).then(|| self.marked_at + MARK_EVERY);
             match self.shared.next_work(idle_at, &mut ops) {
                 Work::Commit => self.commit(&mut ops)?,
+                Work::Refuse(strays) => {
+                    for (run, ack) in strays {
+                        ack.send(Err(self.shared.refusal(run)));
+                    }
+                }
                 Work::Idle => {}
                 Work::Stop { clean } => return self.stop(clean),
             }
@@ -158,8 +163,7 @@ impl Committer {
         let Some(database) = guard.as_ref() else {
             return Ok(());
         };
-        database.flush()?;
-        database.sync()?;
+        database.put_down()?;
         drop(guard);
         self.mark()?;
         log::remove_spare(&log::directory(&self.shared.directory))?;

@@ -5,10 +5,11 @@
 //! Never decides what to write.
 
 use std::any::Any;
-use std::fs::File;
+use std::fs::{File, Metadata};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
+use std::sync::{Mutex, PoisonError, RwLock};
 
 use bytes::Bytes;
 
@@ -17,21 +18,6 @@ use crate::store::{StoreError, StoreResult};
 
 /// sled's segment size: twice its default, which doubles both limits that follow from it.
 pub(super) const SLED_SEGMENT: usize = 1024 * 1024;
-
-/// The most bytes handed to sled between two syncs. sled takes a segment for reuse when two
-/// more (2 MiB of log) were written after what replaced its content, believing that this is on
-/// the disk by then. Handing over 512 KiB makes less log than that.
-pub(super) const MAX_UNSYNCED: usize = 512 * 1024;
-
-/// What removing an entry counts for against [`MAX_UNSYNCED`]: sled rewrites the page.
-const REMOVAL_COST: usize = 1024;
-
-/// After how many changes of a batch another round of giving memory back is due: sled makes two or three
-/// old copies of pages for each, and a round frees up to 512 of them.
-const CHANGES_PER_ROUND: usize = 128;
-
-/// Rounds after every batch, however small: what a batch leaves is free two rounds later.
-const LEAST_ROUNDS: usize = 3;
 
 /// One change of one key: a new value, or none.
 pub(super) type Write = (Vec<u8>, Option<Vec<u8>>);
@@ -48,11 +34,19 @@ pub(super) struct Settings {
 /// An open sled tree.
 #[derive(Debug)]
 pub(super) struct Database {
-    sled: sled::Db,
-    file: File,
-    directory: PathBuf,
-    skip_fdatasync: bool,
+    pub(super) sled: sled::Db,
+    pub(super) file: File,
+    pub(super) directory: PathBuf,
+    pub(super) skip_fdatasync: bool,
     broken: AtomicBool,
+    /// Held by readers for a call of sled each, and by the writer from where all is synced to the end of its batch.
+    pub(super) still: RwLock<()>,
+    /// Held from the first sync of a commit to its last.
+    pub(super) committing: Mutex<()>,
+    /// Bytes of sled's log that were written and not synced, batches left out.
+    pub(super) by_reading: AtomicU64,
+    /// When sled's file was changed last, as of the last sync.
+    pub(super) synced_at: AtomicI64,
 }
 
 /// A record of a scan.
@@ -89,6 +83,10 @@ impl Database {
             directory: directory.to_path_buf(),
             skip_fdatasync: settings.skip_fdatasync,
             broken: AtomicBool::new(false),
+            still: RwLock::new(()),
+            committing: Mutex::new(()),
+            by_reading: AtomicU64::new(0),
+            synced_at: AtomicI64::new(0),
         })
     }
 
@@ -97,7 +95,17 @@ impl Database {
         self.broken.load(Ordering::Relaxed)
     }
 
+    /// Calls sled for reading.
     fn call<T>(&self, place: &str, call: impl FnOnce() -> sled::Result<T>) -> StoreResult<T> {
+        let _still = self.still.read().unwrap_or_else(PoisonError::into_inner);
+        self.guard(place, call)
+    }
+
+    pub(super) fn guard<T>(
+        &self,
+        place: &str,
+        call: impl FnOnce() -> sled::Result<T>,
+    ) -> StoreResult<T> {
         let mut returned = false;
         let result = guarded(place, || {
             let result = call();
@@ -207,54 +215,15 @@ impl Database {
         }))
     }
 
-    /// Makes all changes in one atomic batch.
-    pub(super) fn apply(&self, mut writes: Vec<Write>) -> StoreResult<()> {
-        if writes.len() == 1 {
-            // One write is atomic by itself. A batch would put a manifest in front, which sled
-            // writes and waits for apart: a third more time for a lone record.
-            return match writes.remove(0) {
-                (key, Some(value)) => {
-                    self.call("committing", || self.sled.insert(key, value).map(drop))
-                }
-                (key, None) => self.call("committing", || self.sled.remove(key).map(drop)),
-            };
-        }
-        let changes = writes.len();
-        let mut batch = sled::Batch::default();
-        for (key, value) in writes {
-            match value {
-                Some(value) => batch.insert(key, value),
-                None => batch.remove(key),
-            }
-        }
-        self.call("committing", || self.sled.apply_batch(batch))?;
-        give_back_memory(changes);
-        Ok(())
-    }
-
-    /// Hands everything to the operating system.
-    pub(super) fn flush(&self) -> StoreResult<()> {
-        self.call("flushing", || self.sled.flush().map(|_| ()))
-    }
-
-    /// Puts everything on the disk: what `flush` alone does not do on Linux.
-    pub(super) fn sync(&self) -> StoreResult<()> {
-        if self.skip_fdatasync {
-            return Ok(());
-        }
-        let path = self.directory.join("db");
-        self.file
-            .sync_data()
-            .map_err(|error| io_error("syncing", &path, &error))
-    }
-
     /// Returns how long sled's file is.
     pub(super) fn file_len(&self) -> StoreResult<u64> {
+        Ok(self.metadata()?.len())
+    }
+
+    pub(super) fn metadata(&self) -> StoreResult<Metadata> {
         let path = self.directory.join("db");
         let found = self.file.metadata();
-        Ok(found
-            .map_err(|error| io_error("measuring", &path, &error))?
-            .len())
+        found.map_err(|error| io_error("measuring", &path, &error))
     }
 
     /// Says whether sled spilled a page into a file of its own, which it would never sync.
@@ -273,25 +242,6 @@ impl Database {
             Ok(())
         })
     }
-}
-
-/// Has sled free the pages that it replaced.
-///
-/// It does so by itself only after every 128 calls, a limited number each time. A batch is one call
-/// that replaces hundreds of pages, so without this what it replaces piles up: some KiB for every run
-/// that falls asleep.
-fn give_back_memory(changes: usize) {
-    for _ in 0..LEAST_ROUNDS + changes / CHANGES_PER_ROUND {
-        sled::pin().flush();
-    }
-}
-
-/// Returns what a change weighs against [`MAX_UNSYNCED`].
-pub(super) fn cost(write: &Write) -> usize {
-    let (key, value) = write;
-    value
-        .as_ref()
-        .map_or(REMOVAL_COST, |value| key.len() + value.len())
 }
 
 /// Records in the order of their keys.

@@ -127,8 +127,7 @@ async fn a_gap_that_nothing_explains_is_damage() {
     let mut writes = Vec::new();
     put(&mut writes, &key, &stored.encode());
     put(&mut writes, &Key::archive(), &archive.encode());
-    database.apply(writes).expect("written");
-    database.flush().expect("written");
+    database.commit(writes).expect("written");
     database.close().expect("closed");
     match SledStore::open(&path, SledOptions::default()) {
         Err(StoreError::Corrupt { detail, .. }) => {

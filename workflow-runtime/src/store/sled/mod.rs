@@ -8,7 +8,7 @@
 //!
 //! Data flows through the files in this order: `calls`, `shared` (`queue`, `table`) → `committer`, `group`,
 //! `judge` → `block` → `log`, `change`; from there `ledger` (`mailbox`, `overlay`) → `archiver`,
-//! `plan`, `erase`, `forgotten` → `segment`, `layout`, `keys` → `database`. Opening goes `open` → `files` → `recover` →
+//! `plan`, `erase`, `forgotten` → `segment`, `layout`, `keys` → `durable`, `database`. Opening goes `open` → `files` → `recover` →
 //! `scan`, reading goes `view` → `reads`.
 
 mod archiver;
@@ -20,6 +20,7 @@ mod check;
 mod committer;
 mod database;
 mod deletions;
+mod durable;
 mod erase;
 mod files;
 mod forgotten;
@@ -27,6 +28,7 @@ mod frames;
 #[cfg(test)]
 mod gaps;
 mod group;
+mod inbox;
 mod judge;
 mod keepsake;
 mod keys;
@@ -51,6 +53,21 @@ mod scan;
 mod segment;
 mod shared;
 mod table;
+
+/// Hands hostile bytes to the readers of the log; see `hostile`.
+#[cfg(feature = "testing")]
+pub(crate) fn hostile_block(bytes: &[u8]) {
+    let _ = block::Block::claimed_commit(bytes);
+    let _ = block::Block::read(bytes);
+    if let Ok(Some(block)) = block::Block::parse(bytes) {
+        let _ = block.items();
+    }
+    let _ = segment::Stored::decode(bytes);
+    let _ = segment::Pointer::decode(bytes);
+    let _ = segment::Tombstone::decode(bytes);
+    let _ = segment::Archive::decode(bytes);
+}
+
 #[cfg(test)]
 mod tests;
 mod view;
@@ -80,7 +97,7 @@ const DEFAULT_CACHE_BYTES: u64 = 64 * 1024 * 1024;
 const MAX_APPEND_BYTES: usize = 64 * 1024 * 1024;
 
 // All notes of an archive change in one batch, and one alone may be all of it.
-const _: () = assert!(NoteChange::MAX_VALUE_BYTES + 4096 < database::MAX_UNSYNCED);
+const _: () = assert!(NoteChange::MAX_VALUE_BYTES + 4096 < durable::MAX_BATCH);
 
 // Whatever was taken for the log fits into a record of the database later on.
 const _: () = assert!(2 * MAX_APPEND_BYTES < keys::MAX_RECORD);
@@ -178,17 +195,6 @@ impl SledStore {
         Box::pin(Answer(answer))
     }
 
-    /// Says why a run that is not in memory takes no write.
-    fn refusal(&self, run: RunId) -> StoreError {
-        match self.shared.read(|database| reads::shelved(database, run)) {
-            Ok(Some(found)) if found.header.end().is_some() => StoreError::Ended { run },
-            // It sleeps: nobody owns it.
-            Ok(Some(_)) => StoreError::StaleEpoch { run },
-            Ok(None) => StoreError::UnknownRun { run },
-            Err(error) => error,
-        }
-    }
-
     /// Queues something for a run if the table accepts it.
     fn ask_owned<T: Send + 'static>(
         &self,
@@ -206,7 +212,7 @@ impl SledStore {
             Some(Err(error)) => Box::pin(ready(Err(error))),
             None => {
                 drop(state);
-                Box::pin(ready(Err(self.refusal(run))))
+                Box::pin(ready(Err(self.shared.refusal(run))))
             }
         }
     }

@@ -114,9 +114,7 @@ fn make(path: &Path, settings: &Settings) -> StoreResult<(Database, Recovered, L
     let archive = Archive::default();
     let mut writes = Vec::new();
     put(&mut writes, &Key::archive(), &archive.encode());
-    database.apply(writes)?;
-    database.flush()?;
-    database.sync()?;
+    database.commit(writes)?;
     let directory = log::directory(path);
     let mut log = Log::begin(&directory, settings.skip_fdatasync)?;
     let mut draft = Draft::default();
@@ -150,9 +148,11 @@ fn resume(path: &Path, settings: &Settings) -> StoreResult<(Database, Recovered,
         let place = path.join("mark").display().to_string();
         corrupt(place, "the file is missing")
     })?;
+    if !settings.skip_fdatasync {
+        sync_before_opening(path)?;
+    }
     let (database, recovered) = open_checked(path, settings, &mark)?;
-    database.flush()?;
-    database.sync()?;
+    database.put_down()?;
     let directory = log::directory(path);
     let end = &recovered.end;
     log::remove(&directory, &end.stale)?;
@@ -165,6 +165,15 @@ fn resume(path: &Path, settings: &Settings) -> StoreResult<(Database, Recovered,
     log.sync()?;
     files::sync_directory(&directory)?;
     Ok((database, recovered, log))
+}
+
+/// Puts on the disk what a process left to the system that was killed: sled takes all that it reads for stable, and
+/// wipes what it does not need any more by that.
+fn sync_before_opening(path: &Path) -> StoreResult<()> {
+    match path.join("db") {
+        db if db.exists() => files::sync_file(&db),
+        _ => Ok(()),
+    }
 }
 
 /// Opens sled and checks what it gives back. If it is not sound, sled gets a second chance

@@ -8,7 +8,9 @@ use bytes::Bytes;
 use super::bytes::mix;
 use super::tests::{append, ending, header, new_run};
 use super::{SledOptions, SledStore};
-use crate::store::{Changes, Commit, Committed, EndKind, Letter, Reopening, RunEnd, Store};
+use crate::store::{
+    Changes, Commit, Committed, EndKind, Letter, Reopening, RunEnd, Store, StoreError,
+};
 
 /// So many that enough of them are in line for an archive at any time.
 const RUNS: u64 = 240;
@@ -118,4 +120,98 @@ async fn a_run_that_is_wanted_while_it_leaves_memory_loses_nothing() {
         let mail = store.mail(header(n).run, 0).await.expect("readable");
         assert_eq!(mail, Vec::new(), "run {n}");
     }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn every_append_is_answered_in_order_whoever_has_the_lock_meanwhile() {
+    let directory = tempfile::tempdir().expect("a temporary directory");
+    let store = SledStore::open(directory.path().join("store"), SledOptions::default());
+    let store = Arc::new(store.expect("it opens"));
+    let (runs, frames) = (64, 150);
+    for n in 0..runs {
+        store.create(new_run(n)).await.expect("created");
+    }
+    let reader = {
+        let store = Arc::clone(&store);
+        tokio::spawn(async move {
+            loop {
+                store.unfinished().await.expect("readable"); // has the lock for long
+                tokio::task::yield_now().await;
+            }
+        })
+    };
+    let owners: Vec<_> = (0..runs)
+        .map(|n| {
+            let store = Arc::clone(&store);
+            tokio::spawn(async move {
+                for seq in 1..=frames {
+                    store.append(append(n, seq, 20)).await.expect("owned");
+                }
+            })
+        })
+        .collect();
+    for owner in owners {
+        let answered = tokio::time::timeout(Duration::from_secs(120), owner).await;
+        let answered = answered.expect("nobody waits in vain");
+        answered.expect("each is answered");
+    }
+    reader.abort();
+    for n in 0..runs {
+        let found = store.frames(header(n).run, 0, usize::MAX).await;
+        assert_eq!(found.expect("readable").len() as u64, 1 + frames);
+    }
+}
+
+#[tokio::test]
+async fn what_came_while_the_lock_was_taken_is_judged_as_if_it_had_not_been() {
+    let directory = tempfile::tempdir().expect("a temporary directory");
+    let store = SledStore::open(directory.path().join("store"), SledOptions::default());
+    let store = store.expect("it opens");
+    store.create(new_run(1)).await.expect("created");
+    let mut stale = append(1, 2, 20);
+    stale.epoch = stale.epoch.next();
+    let taken = store.shared.lock();
+    store.shared.inbox.attend(); // as if the committer were about to look
+    let first = store.append(append(1, 1, 20));
+    let second = store.append(append(1, 2, 20));
+    let stale = store.append(stale);
+    let gap = store.append(append(1, 9, 20));
+    let unknown = store.append(append(2, 1, 20));
+    drop(taken);
+    store.create(new_run(3)).await.expect("created");
+    first.await.expect("owned");
+    second.await.expect("behind the first");
+    let refused = [stale.await, gap.await, unknown.await].map(|refused| refused.expect_err("no"));
+    assert!(matches!(refused[0], StoreError::StaleEpoch { .. }));
+    assert!(matches!(
+        refused[1],
+        StoreError::OutOfOrder { expected: 3, .. }
+    ));
+    assert!(matches!(refused[2], StoreError::UnknownRun { .. }));
+    store.close().await.expect("closed");
+    let late = store.append(append(1, 4, 20)).await;
+    assert!(matches!(late, Err(StoreError::Stopped { .. })));
+}
+
+#[tokio::test]
+async fn an_append_that_comes_while_the_committer_sleeps_and_another_has_the_lock_is_not_left_lying()
+ {
+    let directory = tempfile::tempdir().expect("a temporary directory");
+    let store = SledStore::open(directory.path().join("store"), SledOptions::default());
+    let store = store.expect("it opens");
+    store.create(new_run(1)).await.expect("created");
+    // Until its mark is written, after which nothing wakes it but work.
+    tokio::time::sleep(super::committer::MARK_EVERY + Duration::from_millis(500)).await;
+    let (shared, (has_it, taken)) = (Arc::clone(&store.shared), std::sync::mpsc::channel());
+    let other = std::thread::spawn(move || {
+        let guard = shared.lock();
+        has_it.send(()).expect("somebody listens");
+        std::thread::sleep(Duration::from_millis(100));
+        drop(guard);
+    });
+    taken.recv().expect("it has the lock");
+    let answered = tokio::time::timeout(Duration::from_secs(20), store.append(append(1, 1, 20)));
+    let answered = answered.await.expect("somebody looks");
+    answered.expect("owned");
+    other.join().expect("it lets go");
 }

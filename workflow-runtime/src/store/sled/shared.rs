@@ -8,19 +8,22 @@ use std::collections::VecDeque;
 use std::fs::File;
 use std::path::PathBuf;
 use std::sync::atomic::AtomicU64;
-use std::sync::{Condvar, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard};
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, TryLockError};
 use std::time::{Duration, Instant};
 
 use tokio::sync::watch;
 
 use super::database::Database;
 use super::deletions::Deletion;
+use super::inbox::{Arrival, Inbox};
 use super::ledger::{Due, Ledger};
 use super::log::LogFile;
 use super::op::Op;
 use super::queue::Queue;
+use super::reads;
 use super::table::Table;
-use crate::store::{StoreError, StoreResult};
+use crate::ids::RunId;
+use crate::store::{AckSender, StoreError, StoreResult};
 
 /// Whether the store takes calls.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -44,6 +47,10 @@ pub(super) struct State {
     pub(super) log_file: LogFile,
     pub(super) spare: Spare,
     queue: Queue,
+    /// Appends to runs that are not in memory: the database says why they are refused.
+    strays: Vec<(RunId, AckSender)>,
+    /// The buffer that the inbox is emptied into.
+    arrivals: Vec<Arrival>,
     /// Whether the committer waits to be woken.
     sleeping: bool,
     archiver: Resting,
@@ -88,6 +95,8 @@ pub(super) enum Chore {
 pub(super) enum Work {
     /// What was queued is in the caller's buffer.
     Commit,
+    /// Appends to runs that are not in memory are to be refused.
+    Refuse(Vec<(RunId, AckSender)>),
     /// Nobody asked for anything for a while.
     Idle,
     Stop {
@@ -99,6 +108,7 @@ pub(super) enum Work {
 #[derive(Debug)]
 pub(super) struct Shared {
     state: Mutex<State>,
+    pub(super) inbox: Inbox,
     wake: Condvar,
     wake_archiver: Condvar,
     database: RwLock<Option<Database>>,
@@ -131,12 +141,15 @@ impl Shared {
                 log_file,
                 spare: Spare::None,
                 queue: Queue::default(),
+                strays: Vec::new(),
+                arrivals: Vec::new(),
                 sleeping: false,
                 archiver: Resting::No,
                 archiver_stops: false,
                 archiver_finishes: false,
                 deletions: VecDeque::new(),
             }),
+            inbox: Inbox::default(),
             wake: Condvar::new(),
             wake_archiver: Condvar::new(),
             database: RwLock::new(Some(database)),
@@ -149,7 +162,20 @@ impl Shared {
     }
 
     pub(super) fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        state.take_in(&self.inbox);
+        state
+    }
+
+    /// The same, unless somebody else has the lock.
+    pub(super) fn try_lock(&self) -> Option<MutexGuard<'_, State>> {
+        let mut state = match self.state.try_lock() {
+            Ok(state) => state,
+            Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
+            Err(TryLockError::WouldBlock) => return None,
+        };
+        state.take_in(&self.inbox);
+        Some(state)
     }
 
     /// Returns the database for as long as the guard lives.
@@ -174,12 +200,25 @@ impl Shared {
             return Err(self.lock().stopped());
         };
         let result = read(database);
+        let settled = database.settle_after_reading();
+        let result = result.and_then(|read| settled.map(|()| read));
         if let Err(error) = &result
             && (database.is_broken() || matches!(error, StoreError::Io { .. }))
         {
             self.fail(error);
         }
         result
+    }
+
+    /// Says why a run that is not in memory takes no write.
+    pub(super) fn refusal(&self, run: RunId) -> StoreError {
+        match self.read(|database| reads::shelved(database, run)) {
+            Ok(Some(found)) if found.header.end().is_some() => StoreError::Ended { run },
+            // It sleeps: nobody owns it.
+            Ok(Some(_)) => StoreError::StaleEpoch { run },
+            Ok(None) => StoreError::UnknownRun { run },
+            Err(error) => error,
+        }
     }
 
     /// Puts something of so many bytes in the queue. The caller holds the lock, so order of calls is order
@@ -201,6 +240,9 @@ impl Shared {
             if matches!(state.phase, Phase::Failed(_)) {
                 return Work::Stop { clean: false };
             }
+            if !state.strays.is_empty() {
+                return Work::Refuse(std::mem::take(&mut state.strays));
+            }
             // If the archiver is far behind, it is waited for: it wakes this thread.
             if !state.queue.is_empty() && !state.ledger.is_behind() {
                 state.queue.take_group(ops);
@@ -217,9 +259,14 @@ impl Shared {
                 Some(at) => Some(at - now),
                 None => None,
             };
+            if !self.inbox.leave_unattended() {
+                state.take_in(&self.inbox);
+                continue;
+            }
             state.sleeping = true;
             state = sleep(&self.wake, state, wait);
             state.sleeping = false;
+            self.inbox.attend();
         }
     }
 
@@ -305,6 +352,8 @@ impl Shared {
     /// Asks the committer to stop after what is queued.
     pub(super) fn begin_close(&self, clean: bool) {
         let mut state = self.lock();
+        self.inbox.close();
+        state.take_in(&self.inbox);
         if state.phase == Phase::Open {
             state.phase = Phase::Closing { clean };
         }
@@ -315,11 +364,14 @@ impl Shared {
     /// Stops the store for good because of an error.
     pub(super) fn fail(&self, error: &StoreError) {
         let mut state = self.lock();
+        self.inbox.close();
+        state.take_in(&self.inbox);
         if !matches!(state.phase, Phase::Failed(_) | Phase::Closed) {
             state.phase = Phase::Failed(error.to_string());
         }
         let stopped = state.stopped();
         let queue = state.queue.take_all();
+        let strays = std::mem::take(&mut state.strays);
         let deletions = std::mem::take(&mut state.deletions);
         state.sleeping = false;
         drop(state);
@@ -328,6 +380,9 @@ impl Shared {
         for op in queue {
             op.refuse(stopped.clone());
         }
+        for (_, ack) in strays {
+            ack.send(Err(stopped.clone()));
+        }
         for deletion in deletions {
             deletion.refuse(stopped.clone());
         }
@@ -335,6 +390,31 @@ impl Shared {
 }
 
 impl State {
+    /// Accepts or refuses what came while somebody else had the lock.
+    fn take_in(&mut self, inbox: &Inbox) {
+        let mut arrivals = std::mem::take(&mut self.arrivals);
+        inbox.take(&mut arrivals);
+        for arrival in arrivals.drain(..) {
+            let Arrival {
+                epoch,
+                mut append,
+                slot,
+                bytes,
+            } = arrival;
+            let accepted = match self.open() {
+                Ok(()) => self.table.accept_append(epoch, &mut append),
+                Err(stopped) => Some(Err(stopped)),
+            };
+            let (run, ack) = (append.run, AckSender::owning(slot));
+            match accepted {
+                Some(Ok(())) => self.queue.push(Op::Append(append, ack), bytes),
+                Some(Err(error)) => ack.send(Err(error)),
+                None => self.strays.push((run, ack)),
+            }
+        }
+        self.arrivals = arrivals;
+    }
+
     /// Says whether the archiver rests and should not.
     pub(super) fn archiver_has_work(&self) -> bool {
         match self.archiver {

@@ -181,8 +181,7 @@ impl Closed {
         };
         let database = Database::open(&self.path, &settings).expect("sled opens");
         let writes = change(&database);
-        database.apply(writes).expect("applied");
-        database.flush().expect("flushed");
+        database.commit(writes).expect("applied");
         database.close().expect("closed");
     }
 

@@ -18,6 +18,7 @@ use crate::clock::Timestamp;
 use crate::engine::{Shared, notes};
 use crate::error::{Error, Result, Retry};
 use crate::ids::RunId;
+use crate::payload::Place as PayloadPlace;
 use crate::store::{Changes, Commit, Guard, NoteChange, NoteKey, StoreResult};
 
 /// The most of a problem that is kept, in characters.
@@ -88,13 +89,14 @@ pub(super) async fn deliver(engine: Weak<Shared>, relay: Relay, parcel: Parcel) 
         return After::Next; // nobody hears it
     };
     let attempt = parcel.tries.failed.saturating_add(1);
+    let run = parcel.place.run;
     let message = Message {
         id: parcel.message.id,
-        run: parcel.place.run,
+        run,
         pushed_at: parcel.message.pushed_at,
         attempt,
         payload: parcel.message.payload.clone(),
-        payloads: shared.services.payloads.clone(),
+        payloads: shared.services.payloads.at(PayloadPlace::message(run)),
     };
     let limit = shared.services.clock.pace(relay.options.timeout);
     drop(shared); // a handler may take its time, and does not keep the engine
@@ -179,6 +181,7 @@ async fn note_failure(
         problem: shared
             .services
             .payloads
+            .at(PayloadPlace::message_problem(parcel.place.run))
             .encode(&problem)
             .unwrap_or_default(),
     };

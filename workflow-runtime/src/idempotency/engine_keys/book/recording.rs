@@ -9,10 +9,10 @@ use std::time::Duration;
 
 use bytes::Bytes;
 
-use super::super::super::{Completion, Done, KeyError, KeyResult, Ticket};
+use super::super::super::{Completion, Done, KeyError, KeyId, KeyResult, Ticket};
 use super::super::cache::Known;
 use super::super::rows::{self, MAX_CODED, MAX_OUTCOME, Row};
-use super::{Before, Book, State, tell};
+use super::{Before, Book, State, locked, tell};
 use crate::clock::Timestamp;
 use crate::engine::notes;
 use crate::store::{Commit, Committed, Guard, NoteChange, Refusal};
@@ -138,7 +138,9 @@ impl Book {
 
     /// Marks all keys as being completed. `None`: not all of them are held any more, and none is marked.
     fn enter(&self, keys: Vec<Completing>, now: Timestamp) -> KeyResult<Option<Vec<Recording>>> {
-        let coded = keys.iter().map(|one| self.code(&one.outcome));
+        let coded = keys
+            .iter()
+            .map(|one| self.code(one.ticket.key, &one.outcome));
         let coded: Vec<Bytes> = coded.collect::<KeyResult<_>>()?;
         let mut state = self.lock();
         let held = |ticket: &Ticket, state: &mut State| {
@@ -153,7 +155,7 @@ impl Book {
     }
 
     /// What is kept of an outcome.
-    fn code(&self, outcome: &Bytes) -> KeyResult<Bytes> {
+    fn code(&self, key: KeyId, outcome: &Bytes) -> KeyResult<Bytes> {
         let too_large = |bytes: &Bytes| KeyError::TooLarge {
             bytes: bytes.len(),
             limit: MAX_OUTCOME,
@@ -161,9 +163,9 @@ impl Book {
         if outcome.len() > MAX_OUTCOME {
             return Err(too_large(outcome));
         }
-        let coded = match self.payloads.recode(outcome) {
+        let coded = match self.payloads_of(key).recode(outcome) {
             Ok(coded) => coded.unwrap_or_else(|| outcome.clone()),
-            Err(_) => return Err(KeyError::Codec),
+            Err(error) => return Err(locked(key, error)),
         };
         match coded.len() > MAX_CODED {
             true => Err(too_large(&coded)),

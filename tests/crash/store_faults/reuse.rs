@@ -1,0 +1,253 @@
+//! Power cuts where sled is most at risk: while it begins segments of its file.
+//!
+//! sled says in the header of a segment up to where its log is stable. When it opens, it looks for torn writes from the
+//! segment on in which that lies, and it uses segments again by it. But it never syncs: what it calls stable is what it wrote.
+//! Owns the check that this never misleads it, and cuts where most is not synced. Never opens sled.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use super::child;
+use super::disk::{Disk, Record};
+use super::power::{Luck, Outcome, cuts, examine, record, recorded, records};
+
+/// The size of sled's segments.
+const SEGMENT: u64 = 1024 * 1024;
+
+/// What sled leaves free at the end of a segment, because no message may begin there.
+const RED_ZONE: u64 = 32;
+
+/// How many syncs are cut before, unless the variable `STORE_CUTS` says more.
+const WORST: usize = 5;
+
+/// How the survivors of a cut are chosen.
+const LUCKS: [fn(u64) -> Luck; 6] = [
+    |_| Luck::Without(0),
+    |_| Luck::Without(1),
+    |_| Luck::Without(2),
+    Luck::Some,
+    |seed| Luck::Pages(seed, 4),
+    |seed| Luck::Pages(seed, 7),
+];
+
+/// What the header of a segment says.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Header {
+    /// The log position at which the segment begins.
+    begins: u64,
+    /// The last position of the log that is stable; -1 if none is.
+    stable: i64,
+}
+
+impl Header {
+    fn read(bytes: &[u8]) -> Option<Self> {
+        let number = |at: usize| {
+            let bytes = bytes.get(at..at + 8)?.try_into().ok()?;
+            Some(i64::from_le_bytes(bytes) ^ i64::MAX)
+        };
+        let header = Self {
+            begins: u64::try_from(number(4)?).ok()?,
+            stable: number(12)?,
+        };
+        header.begins.is_multiple_of(SEGMENT).then_some(header)
+    }
+
+    /// Says whether sled would look for torn writes behind where they may be. It does so from the beginning of the segment
+    /// on in which the stable position lies: that beginning has to be synced, and what is not synced lies behind it.
+    fn misleads(&self, synced: u64) -> bool {
+        u64::try_from(self.stable).is_ok_and(|stable| stable / SEGMENT * SEGMENT >= synced)
+    }
+}
+
+/// What of sled's log was written, and what of that was synced.
+#[derive(Debug, Default)]
+struct Followed {
+    /// Where in its log each segment of the file begins, and how far it is filled.
+    segments: BTreeMap<u64, (u64, u64)>,
+    /// How far segments were filled since the last sync, and which were begun.
+    filled: BTreeMap<u64, u64>,
+    begun: Vec<(u64, Header)>,
+    /// The log position behind all that is synced.
+    synced: u64,
+}
+
+/// What happened between two syncs of sled's file.
+#[derive(Debug)]
+struct Window {
+    /// The record of the sync that ended it.
+    at: usize,
+    /// How many segments were begun.
+    begun: usize,
+    /// Bytes of log.
+    len: u64,
+    /// Headers that mislead sled if they survive, and what was written before them does not.
+    wrong: Vec<Header>,
+}
+
+impl Followed {
+    fn write(&mut self, record: &Record) {
+        if record.data.iter().all(|byte| *byte == 0) {
+            return; // what is free is wiped when sled opens
+        }
+        let segment = record.offset / SEGMENT;
+        let within = record.offset % SEGMENT;
+        let filled = self.filled.entry(segment).or_default();
+        *filled = (*filled).max(within + record.data.len() as u64);
+        if within == 0
+            && let Some(header) = Header::read(&record.data)
+        {
+            self.begun.push((segment, header));
+        }
+    }
+
+    fn sync(&mut self, at: usize) -> Window {
+        let before = self.synced;
+        let wrong = self.begun.iter().map(|(_, header)| *header);
+        let wrong = wrong.filter(|header| header.misleads(before)).collect();
+        let begun = std::mem::take(&mut self.begun);
+        for (segment, header) in &begun {
+            self.segments.insert(*segment, (header.begins, 0));
+        }
+        for (segment, filled) in std::mem::take(&mut self.filled) {
+            if let Some((_, end)) = self.segments.get_mut(&segment) {
+                *end = (*end).max(filled);
+            }
+        }
+        let ends = self.segments.values().map(|(begins, filled)| {
+            let full = SEGMENT - filled <= RED_ZONE;
+            begins + if full { SEGMENT } else { *filled }
+        });
+        self.synced = ends.max().unwrap_or(0);
+        Window {
+            at,
+            begun: begun.len(),
+            len: self.synced.saturating_sub(before),
+            wrong,
+        }
+    }
+}
+
+/// Follows a recording, and returns what happened between the syncs of sled's file.
+fn windows(store: &Path, records: &[Record]) -> Vec<Window> {
+    let database = store.join("db");
+    let mut followed = Followed::default();
+    let mut windows = Vec::new();
+    for (at, record) in records.iter().enumerate() {
+        match record.kind {
+            _ if record.path != database => {}
+            b'W' => followed.write(record),
+            b'S' => windows.push(followed.sync(at)),
+            _ => {}
+        }
+    }
+    windows
+}
+
+/// Cuts the power right before syncs of sled's file, where most segments were begun since the last one.
+async fn expect_kept_at_the_worst(task: &str) {
+    let directory = tempfile::tempdir().expect("a temporary directory");
+    let (store, records) = record(task, directory.path());
+    let mut windows = windows(&store, &records);
+    windows.sort_by_key(|window| std::cmp::Reverse((window.wrong.len(), window.begun, window.len)));
+    windows.truncate(cuts(WORST));
+    windows.sort_by_key(|window| window.at);
+    let after = directory.path().join("after");
+    let mut disk = Disk::default();
+    let mut said = String::new();
+    let mut played = 0;
+    for window in &windows {
+        for record in &records[played..window.at] {
+            if record.kind == b'A' {
+                said.push_str(&String::from_utf8_lossy(&record.data));
+            }
+            disk.play(record);
+        }
+        played = window.at;
+        let (acknowledged, told) = (child::acknowledged(&said), child::told(&said));
+        for (number, luck) in LUCKS.iter().enumerate() {
+            let luck = luck(seed() ^ (window.at * LUCKS.len() + number) as u64);
+            luck.survive(&disk, &store, &after);
+            let outcome = examine(&after, &acknowledged, &told).await;
+            assert_eq!(
+                outcome,
+                Outcome::Kept,
+                "`{task}`, seed {}, power cut with {luck:?} in {window:?}",
+                seed()
+            );
+        }
+    }
+}
+
+/// Returns what another run of these tests has else, if `STORE_SEED` says so.
+fn seed() -> u64 {
+    let seed = std::env::var("STORE_SEED").ok();
+    seed.and_then(|seed| seed.parse().ok()).unwrap_or(0)
+}
+
+#[test]
+fn sled_looks_for_torn_writes_from_a_synced_segment_on() {
+    for task in [
+        "grow 2 100 30000 sync",
+        "tell 2 60 30000",
+        "forget 2 60 5000",
+    ] {
+        let directory = tempfile::tempdir().expect("a temporary directory");
+        let (store, records) = record(task, directory.path());
+        let windows = windows(&store, &records);
+        let begun: usize = windows.iter().map(|window| window.begun).sum();
+        assert!(begun > 2, "`{task}` begins segments: {windows:?}");
+        let wrong: Vec<&Window> = windows.iter().filter(|w| !w.wrong.is_empty()).collect();
+        assert!(wrong.is_empty(), "`{task}`: {wrong:#?}");
+    }
+}
+
+/// Where the variable `STORE_TASK` says so, of another task.
+#[tokio::test]
+async fn a_power_cut_while_sled_begins_segments_loses_nothing() {
+    let task = std::env::var("STORE_TASK");
+    expect_kept_at_the_worst(task.as_deref().unwrap_or("grow 2 160 30000 sync")).await;
+}
+
+/// What a killed process wrote is in the system's memory, and all that it left is read from there. sled takes that for
+/// stable, and wipes segments by it.
+#[tokio::test]
+async fn a_power_cut_while_the_store_of_a_killed_process_is_opened_loses_nothing() {
+    let directory = tempfile::tempdir().expect("a temporary directory");
+    let killed = recorded("grow 1 160 30000 sync", directory.path())
+        .env("FAIL_FILE", "/db")
+        .env("KILL_BEFORE_WRITE", "30")
+        .status()
+        .expect("the child starts");
+    assert!(!killed.success(), "it was killed");
+    let begun = records(directory.path()).1.len();
+    let (store, records) = record("grow 1 1 30000 sync", directory.path());
+    let database = store.join("db");
+    let of_database = |at: &usize| records[*at].path == database && records[*at].kind != b'C';
+    let changes: Vec<usize> = (begun..records.len()).filter(of_database).collect();
+    assert_eq!(
+        changes.first().map(|at| records[*at].kind),
+        Some(b'S'),
+        "what is there is synced before sled changes anything"
+    );
+    let after = directory.path().join("after");
+    let mut disk = Disk::default();
+    let mut said = String::new();
+    for (at, record) in records.iter().enumerate() {
+        if record.kind == b'A' {
+            said.push_str(&String::from_utf8_lossy(&record.data));
+        }
+        disk.play(record);
+        if !changes[..changes.len().min(WORST)].contains(&at) {
+            continue;
+        }
+        for luck in [Luck::Without(0), Luck::Some(at as u64)] {
+            luck.survive(&disk, &store, &after);
+            let outcome = examine(&after, &child::acknowledged(&said), &[]).await;
+            assert_eq!(
+                outcome,
+                Outcome::Kept,
+                "power cut after record {at}, {luck:?}"
+            );
+        }
+    }
+}

@@ -1,0 +1,133 @@
+//! Writing to sled so that a power cut leaves it whole.
+//!
+//! Owns when sled's file is synced: one batch lies between two syncs, and before it only what is synced. Never decides
+//! what to write. Why it is done like this is in `docs/decisions/0042-one-batch-to-a-sync.md`.
+
+use std::os::unix::fs::MetadataExt;
+use std::sync::PoisonError;
+use std::sync::atomic::Ordering;
+
+use super::database::{Database, Write, io_error};
+use crate::store::StoreResult;
+
+/// The most bytes of one batch, unless it has to be one. sled writes some five times as much, and readers wait for it.
+pub(super) const MAX_BATCH: usize = 512 * 1024;
+
+/// What removing an entry counts for against [`MAX_BATCH`]: sled rewrites the page.
+const REMOVAL_COST: usize = 1024;
+
+/// How many bytes of sled's log may be unsynced that reading made it write. Far less than a segment: nothing is
+/// amiss before sled begins two of them between two syncs.
+const MAX_BY_READING: u64 = 256 * 1024;
+
+/// After how many changes of a batch another round of giving memory back is due: sled makes two or three
+/// old copies of pages for each, and a round frees up to 512 of them.
+const CHANGES_PER_ROUND: usize = 128;
+
+/// Rounds after every batch, however small: what a batch leaves is free two rounds later.
+const LEAST_ROUNDS: usize = 3;
+
+impl Database {
+    /// Makes all changes in one atomic batch, durably.
+    ///
+    /// sled calls stable what it wrote. So that it never says so of what a power cut may take, one batch lies
+    /// between two syncs and nothing else: `docs/store-format.md`, "Syncing".
+    pub(super) fn commit(&self, writes: Vec<Write>) -> StoreResult<()> {
+        let changes = writes.len();
+        let mut batch = sled::Batch::default();
+        for (key, value) in writes {
+            match value {
+                Some(value) => batch.insert(key, value),
+                None => batch.remove(key),
+            }
+        }
+        let _committing = self.committing.lock();
+        // First beside the readers, because it takes a while, then for what they did meanwhile.
+        self.settle(0)?;
+        {
+            let still = &self.still;
+            let _alone = still.write().unwrap_or_else(PoisonError::into_inner);
+            self.settle(0)?;
+            self.guard("committing", || self.sled.apply_batch(batch))?;
+        }
+        self.put_down()?;
+        give_back_memory(changes);
+        Ok(())
+    }
+
+    /// Puts everything on the disk that sled holds.
+    pub(super) fn put_down(&self) -> StoreResult<()> {
+        self.guard("flushing", || self.sled.flush())?;
+        self.sync()
+    }
+
+    /// Syncs what reading made sled write, if that is much.
+    ///
+    /// # Errors
+    ///
+    /// As any error of a sync, this one ends the store.
+    pub(super) fn settle_after_reading(&self) -> StoreResult<()> {
+        match self.committing.try_lock() {
+            Ok(_free) => self.settle(MAX_BY_READING),
+            // Whoever writes a batch syncs all that is there.
+            Err(_) => Ok(()),
+        }
+    }
+
+    /// Syncs what sled wrote since the last sync if it is more than this: reading too splits and merges pages.
+    fn settle(&self, most: u64) -> StoreResult<()> {
+        let written = self.guard("flushing", || self.sled.flush())? as u64;
+        let unsynced = self.by_reading.fetch_add(written, Ordering::AcqRel) + written;
+        // sled also writes what it is about to read back, and does not say so.
+        if unsynced > most
+            || (most == 0 && self.changed_at()? != self.synced_at.load(Ordering::Acquire))
+        {
+            self.sync()?;
+        }
+        Ok(())
+    }
+
+    /// Returns when sled's file was changed last, as the file system has it.
+    fn changed_at(&self) -> StoreResult<i64> {
+        let metadata = self.metadata()?;
+        Ok(metadata
+            .mtime()
+            .wrapping_mul(1_000_000_000)
+            .wrapping_add(metadata.mtime_nsec()))
+    }
+
+    /// Puts on the disk what the operating system has: what sled's `flush` does not do on Linux.
+    fn sync(&self) -> StoreResult<()> {
+        if self.skip_fdatasync {
+            return Ok(());
+        }
+        // Before the sync: what is written while it goes on may be missing from it.
+        self.by_reading.store(0, Ordering::Release);
+        let changed_at = self.changed_at()?;
+        let path = self.directory.join("db");
+        self.file
+            .sync_data()
+            .map_err(|error| io_error("syncing", &path, &error))?;
+        self.synced_at.store(changed_at, Ordering::Release);
+        Ok(())
+    }
+}
+
+/// Has sled free the pages that it replaced.
+///
+/// It does so by itself only after every 128 calls, a limited number each time. A batch is one call
+/// that replaces hundreds of pages, so without this what it replaces piles up: some KiB for every run
+/// that falls asleep.
+fn give_back_memory(changes: usize) {
+    for _ in 0..LEAST_ROUNDS + changes / CHANGES_PER_ROUND {
+        sled::pin().flush();
+    }
+}
+
+/// Returns what a change weighs against [`MAX_BATCH`].
+pub(super) fn cost(write: &Write) -> usize {
+    let (key, value) = write;
+    value
+        .as_ref()
+        .map_or(REMOVAL_COST, |value| key.len() + value.len())
+}
