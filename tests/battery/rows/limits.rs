@@ -38,14 +38,8 @@ pub(super) fn file_size(seed: u64) -> Case {
     if ignored && told.stopped.is_none() && !is_done {
         told.wrong("19: it neither stopped nor finished".into());
     }
-    let acknowledged = told.started.len() as u64;
-    scratch::finish(&store, &mut told);
-    Case {
-        violations: told.violations,
-        count: acknowledged,
-        trace: format!("{blocks} blocks, {:?}", told.stopped),
-        ..Case::default()
-    }
+    let trace = format!("{blocks} blocks, {:?}", told.stopped);
+    scratch::concluded(&store, told, trace)
 }
 
 /// Few descriptors from the beginning, or none any more from some moment on.
@@ -78,12 +72,6 @@ pub(super) fn descriptors(seed: u64) -> Case {
     if !is_too_few && told.stopped.is_none() && told.finished.len() < all {
         told.wrong("19: it neither stopped nor finished".into());
     }
-    let acknowledged = told.started.len() as u64;
-    scratch::finish(&store, &mut told);
-    Case {
-        violations: told.violations,
-        count: acknowledged,
-        trace: format!("{most} descriptors, {:?}", told.stopped),
-        ..Case::default()
-    }
+    let trace = format!("{most} descriptors, {:?}", told.stopped);
+    scratch::concluded(&store, told, trace)
 }

@@ -51,12 +51,6 @@ pub(super) fn case(seed: u64) -> Case {
     if !is_stopped && file == ".log" {
         told.wrong("19: a refusal of the log was not noticed".into());
     }
-    let acknowledged = told.started.len() as u64;
-    scratch::finish(&store, &mut told);
-    Case {
-        violations: told.violations,
-        count: acknowledged,
-        trace: format!("{variable}={at} of {file}, stopped: {:?}", told.stopped),
-        ..Case::default()
-    }
+    let trace = format!("{variable}={at} of {file}, stopped: {:?}", told.stopped);
+    scratch::concluded(&store, told, trace)
 }

@@ -9,6 +9,7 @@ use std::time::Duration;
 use tempfile::TempDir;
 use tokio::runtime::{Builder, Runtime};
 
+use super::Case;
 use super::told::Told;
 use super::workload::{self, World};
 
@@ -29,6 +30,18 @@ pub(crate) fn runtime() -> Runtime {
     let mut builder = Builder::new_current_thread();
     let runtime = builder.enable_time().build();
     runtime.expect("a runtime can be made")
+}
+
+/// What a case came to in which a process worked on a store: what it was told goes on to its end, and is compared.
+pub(crate) fn concluded(store: &Path, mut told: Told, trace: String) -> Case {
+    let acknowledged = told.started.len() as u64;
+    finish(store, &mut told);
+    Case {
+        violations: told.violations,
+        count: acknowledged,
+        trace,
+        ..Case::default()
+    }
 }
 
 /// Opens a store and lets everything go on to its end; what does not hold is told.

@@ -11,7 +11,7 @@ use crate::clock::Timestamp;
 use crate::engine::{Engine, EngineError};
 use crate::ids::StepId;
 use crate::journal::{Event, Journal, JournalError};
-use crate::store::{RunHeader, RunOrder, RunQuery};
+use crate::store::{RunHeader, RunOrder, RunQuery, Store};
 
 /// Runs that are read at a time.
 pub(super) const PAGE: usize = 1_000;
@@ -46,32 +46,38 @@ pub(super) async fn look(engine: &Engine) -> Result<State, EngineError> {
         damaged: Vec::new(),
         now: engine.clock_now(),
     };
+    for header in headers(&**store).await? {
+        let (kept, read) = engine.evidence(header.clone()).await?;
+        let journal = read.map_err(|error| state.damaged.push(error)).ok();
+        if *header.namespace != *engine.namespace() {
+            continue;
+        }
+        let numbers = (0..2).chain(kept.kept_from.max(2)..);
+        let hashes = kept.frames.iter().map(|frame| blake3::hash(frame));
+        state.runs.push(Run {
+            header,
+            journal,
+            frames: numbers.zip(hashes).collect(),
+        });
+    }
+    Ok(state)
+}
+
+/// Lists all runs of a store, oldest first.
+pub(super) async fn headers(store: &dyn Store) -> Result<Vec<RunHeader>, EngineError> {
     let mut query = RunQuery {
         order: RunOrder::OldestFirst,
         limit: PAGE,
         ..RunQuery::default()
     };
+    let mut all = Vec::new();
     loop {
         let page = store.list(query.clone()).await?;
-        let last = page.last().map(RunHeader::position);
         let is_last = page.len() < PAGE;
-        for header in page {
-            let (kept, read) = engine.evidence(header.clone()).await?;
-            let journal = read.map_err(|error| state.damaged.push(error)).ok();
-            if *header.namespace != *engine.namespace() {
-                continue;
-            }
-            let numbers = (0..2).chain(kept.kept_from.max(2)..);
-            let hashes = kept.frames.iter().map(|frame| blake3::hash(frame));
-            state.runs.push(Run {
-                header,
-                journal,
-                frames: numbers.zip(hashes).collect(),
-            });
-        }
-        match last {
-            Some(last) if !is_last => query.after = Some(last),
-            _ => return Ok(state),
+        query.after = page.last().map(RunHeader::position);
+        all.extend(page);
+        if is_last {
+            return Ok(all);
         }
     }
 }

@@ -5,35 +5,18 @@
 
 use bytes::Bytes;
 
+use super::judging::headers;
 use super::rule::{Invariant, Violation};
 use crate::engine::EngineError;
-use crate::store::{
-    Append, Durability, Epoch, RunHeader, RunOrder, RunQuery, Store, StoreError, StoreResult,
-};
-
-/// Runs that are read at a time.
-const PAGE: usize = 1_000;
+use crate::store::{Append, Durability, Epoch, RunHeader, Store, StoreError, StoreResult};
 
 /// Tries what must be refused on every run.
 pub(super) async fn probe(store: &dyn Store) -> Result<Vec<Violation>, EngineError> {
     let mut violations = Vec::new();
-    let mut query = RunQuery {
-        order: RunOrder::OldestFirst,
-        limit: PAGE,
-        ..RunQuery::default()
-    };
-    loop {
-        let page = store.list(query.clone()).await?;
-        let last = page.last().map(RunHeader::position);
-        let is_last = page.len() < PAGE;
-        for header in &page {
-            violations.extend(probe_run(store, header).await?);
-        }
-        match last {
-            Some(last) if !is_last => query.after = Some(last),
-            _ => return Ok(violations),
-        }
+    for header in &headers(store).await? {
+        violations.extend(probe_run(store, header).await?);
     }
+    Ok(violations)
 }
 
 async fn probe_run(
