@@ -156,6 +156,7 @@ impl SledOptions {
 #[derive(Debug)]
 pub struct SledStore {
     shared: Arc<Shared>,
+    options: SledOptions,
     committer: Mutex<Option<JoinHandle<()>>>,
 }
 
@@ -178,6 +179,7 @@ impl SledStore {
         let (shared, committer) = open::open(path.as_ref(), &settings)?;
         Ok(Self {
             shared,
+            options,
             committer: Mutex::new(Some(committer)),
         })
     }
