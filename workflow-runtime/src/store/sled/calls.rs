@@ -358,7 +358,8 @@ impl Store for SledStore {
 
     fn open_again(&self) -> BoxFuture<'_, StoreResult<Arc<dyn Store>>> {
         let mut closed = self.shared.closed.subscribe();
-        let (path, options) = (self.shared.directory.clone(), self.options.clone());
+        let (path, mut options) = (self.shared.directory.clone(), self.options.clone());
+        options.write_again = true;
         Box::pin(async move {
             // The committer goes last, after it has let go of the directory.
             let _ = closed.wait_for(Option::is_some).await;
