@@ -258,6 +258,7 @@ fn is_typed(error: &StoreError) -> bool {
             | StoreError::NewerFormat { .. }
             | StoreError::Io { .. }
             | StoreError::Stopped { .. }
+            | StoreError::Failed { .. }
     )
 }
 

@@ -259,12 +259,14 @@ impl RunCore {
 
     pub(crate) fn begin_blocking(&self) {
         self.blocking.fetch_add(1, Ordering::AcqRel);
+        self.services.under_way.begin();
     }
 
     pub(crate) fn end_blocking(&self) {
         if self.blocking.fetch_sub(1, Ordering::AcqRel) == 1 {
             self.signal.nudge(); // the run may wait for this to be undone
         }
+        self.services.under_way.end();
     }
 
     /// How many blocking bodies run.

@@ -29,6 +29,8 @@ pub(super) struct Settings {
     pub(super) skip_fdatasync: bool,
     /// How large a file of the log gets.
     pub(super) log_file_bytes: u64,
+    /// Whether a sync may have failed, so that what can be read may be on no disk.
+    pub(super) write_again: bool,
 }
 
 /// An open sled tree.

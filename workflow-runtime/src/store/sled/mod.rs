@@ -8,9 +8,10 @@
 //!
 //! Data flows through the files in this order: `calls`, `shared` (`queue`, `table`) → `committer`, `group`,
 //! `judge` → `block` → `log`, `change`; from there `ledger` (`mailbox`, `overlay`) → `archiver`,
-//! `plan`, `erase`, `forgotten` → `segment`, `layout`, `keys` → `durable`, `database`. Opening goes `open` → `files` → `recover` →
+//! `plan`, `erase`, `forgotten` → `segment`, `layout`, `keys` → `durable`, `database`. Opening goes `open` → `files` (`again`) → `recover` →
 //! `scan`, reading goes `view` → `reads`.
 
+mod again;
 mod archiver;
 mod block;
 mod bytes;
@@ -108,6 +109,7 @@ pub struct SledOptions {
     cache_bytes: u64,
     skip_fdatasync: bool,
     log_file_bytes: u64,
+    write_again: bool,
 }
 
 impl Default for SledOptions {
@@ -116,6 +118,7 @@ impl Default for SledOptions {
             cache_bytes: DEFAULT_CACHE_BYTES,
             skip_fdatasync: false,
             log_file_bytes: log::FILE_SIZE,
+            write_again: false,
         }
     }
 }
@@ -156,6 +159,7 @@ impl SledOptions {
 #[derive(Debug)]
 pub struct SledStore {
     shared: Arc<Shared>,
+    options: SledOptions,
     committer: Mutex<Option<JoinHandle<()>>>,
 }
 
@@ -174,10 +178,12 @@ impl SledStore {
             cache_bytes: options.cache_bytes,
             skip_fdatasync: options.skip_fdatasync,
             log_file_bytes: options.log_file_bytes,
+            write_again: options.write_again,
         };
         let (shared, committer) = open::open(path.as_ref(), &settings)?;
         Ok(Self {
             shared,
+            options,
             committer: Mutex::new(Some(committer)),
         })
     }
