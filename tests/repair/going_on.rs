@@ -20,7 +20,9 @@ async fn go_on(sound: &Sound, to: &Path, repaired: &Repaired, what: &str) {
     let mut expected = Vec::new();
     for run in &repaired.runs {
         let (header, ..) = &sound.content.runs[&run.run];
-        let number: u64 = header.key.as_ref().expect("a key")[4..].parse().expect("a number");
+        let number: u64 = header.key.as_ref().expect("a key")[4..]
+            .parse()
+            .expect("a number");
         if run.fate != Fate::Whole {
             continue;
         }
@@ -55,7 +57,10 @@ async fn whole_runs_of_damaged_stores_go_on_with_one_effect_a_step() {
     for stop in [Stop::InOrder, Stop::Dropped] {
         let sound = sound(stop);
         for (name, bytes) in files(&sound.store) {
-            let used = bytes.iter().rposition(|byte| *byte != 0).map_or(0, |at| at + 1);
+            let used = bytes
+                .iter()
+                .rposition(|byte| *byte != 0)
+                .map_or(0, |at| at + 1);
             if used < 4_096 {
                 continue;
             }
@@ -78,7 +83,10 @@ async fn whole_runs_of_damaged_stores_go_on_with_one_effect_a_step() {
             }
         }
     }
-    assert!(cases >= 12 && went_on > cases * 5, "{went_on} runs in {cases} stores");
+    assert!(
+        cases >= 12 && went_on > cases * 5,
+        "{went_on} runs in {cases} stores"
+    );
 }
 
 /// Cuts the log in the middle of a store of which nothing is archived.
@@ -101,8 +109,12 @@ async fn cut_store(from: &Path) -> Engine {
 async fn a_run_that_lost_its_tail_is_parked_and_goes_on_only_if_somebody_says_so() {
     let root = tempfile::tempdir().expect("a directory");
     let (from, to) = (root.path().join("from"), root.path().join("to"));
-    drop(cut_store(&from).await);
-    tokio::time::sleep(Duration::from_millis(300)).await;
+    let working = cut_store(&from).await;
+    working
+        .shutdown()
+        .grace(Duration::ZERO)
+        .await
+        .expect("stops");
     let log = from.join("log/00000000000000000000.log");
     let bytes = fs::read(&log).expect("there");
     let used = bytes.iter().rposition(|byte| *byte != 0).expect("blocks");
@@ -111,7 +123,11 @@ async fn a_run_that_lost_its_tail_is_parked_and_goes_on_only_if_somebody_says_so
     damaged[used / 2..used * 9 / 10].fill(0);
     fs::write(&log, damaged).expect("written");
     let repaired = repair(&from, &to).expect("repaired");
-    let held: Vec<_> = repaired.runs.iter().filter(|run| run.fate != Fate::Whole).collect();
+    let held: Vec<_> = repaired
+        .runs
+        .iter()
+        .filter(|run| run.fate != Fate::Whole)
+        .collect();
     assert!(!held.is_empty(), "{repaired}");
     assert!(repaired.notes.may_be_missing, "{repaired}");
     let ledger = Ledger::shared();
@@ -132,7 +148,10 @@ async fn a_run_that_lost_its_tail_is_parked_and_goes_on_only_if_somebody_says_so
     engine.resume(run).await.expect("resumed");
     let handle = engine.run::<pay>(run).await.expect("there");
     handle.signal("go", &1_u64).await.expect("sent");
-    tokio::time::timeout(PATIENCE, handle.result()).await.expect("no hang").expect("ends");
+    tokio::time::timeout(PATIENCE, handle.result())
+        .await
+        .expect("no hang")
+        .expect("ends");
     engine.shutdown().await.expect("stops");
 }
 

@@ -34,7 +34,10 @@ async fn nothing_is_overwritten() {
     fs::remove_file(to.join("cat.jpg")).expect("removed");
     repair(&from, &to).expect("an empty directory will do");
     let error = repair(&from, &to).expect_err("a store");
-    assert!(error.to_string().contains("nothing is overwritten"), "{error}");
+    assert!(
+        error.to_string().contains("nothing is overwritten"),
+        "{error}"
+    );
     let error = repair(&from, &from).expect_err("itself");
     assert!(matches!(error, StoreError::NotADatabase { .. }), "{error}");
 }

@@ -10,7 +10,9 @@ use bytes::Bytes;
 use tempfile::TempDir;
 use workflow_runtime::store::sled::{SledOptions, SledStore};
 use workflow_runtime::store::{NoteKey, RunHeader, RunQuery, RunState, Store};
-use workflow_runtime::{Engine, EngineBuilder, Result, RunId, resource, sleep, step, wait_for, workflow};
+use workflow_runtime::{
+    Engine, EngineBuilder, Result, RunId, resource, sleep, step, wait_for, workflow,
+};
 use workflow_tests::Ledger;
 
 #[step]
@@ -47,7 +49,10 @@ pub(crate) async fn rent(number: u64) -> Result<u64> {
 
 pub(crate) fn engine(ledger: &Arc<Ledger>) -> EngineBuilder {
     let builder = Engine::builder().resource_arc(ledger.clone());
-    builder.register::<pay>().register::<tip>().register::<rent>()
+    builder
+        .register::<pay>()
+        .register::<tip>()
+        .register::<rent>()
 }
 
 /// Everything that is in a store.
@@ -118,12 +123,18 @@ async fn make(stop: Stop) -> Sound {
                 run.result().await.expect("ends");
             } else if number % 3 == 1 {
                 let ballast = if number % 2 == 0 { 9_000 } else { 100 };
-                engine.start(pay(number, ballast)).key(key).await.expect("starts");
+                engine
+                    .start(pay(number, ballast))
+                    .key(key)
+                    .await
+                    .expect("starts");
             } else {
                 engine.start(rent(number)).key(key).await.expect("starts");
             }
         }
-        let kept = engine.once("kept").run(|| async { Ok::<_, workflow_runtime::Error>(7_u64) });
+        let kept = engine
+            .once("kept")
+            .run(|| async { Ok::<_, workflow_runtime::Error>(7_u64) });
         kept.await.expect("is kept");
         settled(&ledger, 20 + 7 * usize::from(round == 0)).await;
         // Long enough for the archive.

@@ -45,7 +45,11 @@ pub(super) fn judge(
     key: Option<&AuditKey>,
 ) -> Option<Result<(Judged, SalvagedRun), String>> {
     let verified = verify(run, found, key);
-    let Some(mut header) = found.header.clone().or_else(|| rebuilt(run, found, &verified)) else {
+    let Some(mut header) = found
+        .header
+        .clone()
+        .or_else(|| rebuilt(run, found, &verified))
+    else {
         return Some(Err(match verified.frames.is_empty() {
             true => "only its name was found".to_owned(),
             false => "its header is lost, and its first record does not say what it is".to_owned(),
@@ -194,7 +198,10 @@ fn fate(found: &FoundRun, header: &RunHeader, verified: &Verified) -> (Fate, Opt
     }
     if end.is_some() && end != last && !verified.unchecked {
         let next = verified.until;
-        return (Fate::Cut, Some(format!("record {next} is lost: the run has ended")));
+        return (
+            Fate::Cut,
+            Some(format!("record {next} is lost: the run has ended")),
+        );
     }
     // Nothing comes after an end but that of a failed run, which may have been taken up again.
     let is_final = end.is_some_and(|kind| kind != EndKind::Failed);

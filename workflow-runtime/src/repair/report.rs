@@ -185,11 +185,18 @@ impl fmt::Display for Repaired {
             writeln!(f, "  {run}: lost: {why}")?;
         }
         if self.nameless > 0 {
-            writeln!(f, "  {} ended or sleeping runs without a trace", self.nameless)?;
+            writeln!(
+                f,
+                "  {} ended or sleeping runs without a trace",
+                self.nameless
+            )?;
         }
         let unchecked = self.runs.iter().filter(|run| run.unchecked).count();
         if unchecked > 0 {
-            writeln!(f, "{unchecked} journals were not checked: the audit key was not given")?;
+            writeln!(
+                f,
+                "{unchecked} journals were not checked: the audit key was not given"
+            )?;
         }
         for (kind, count) in &self.notes.saved {
             let doubtful = self.notes.doubtful.get(kind).copied().unwrap_or(0);

@@ -189,9 +189,9 @@ impl Counted {
 /// counted by it: every journal says itself whether it is whole.
 pub(super) fn is_complete(carved: &Carved, known: u64) -> bool {
     let records = records(carved);
-    records.archive().is_some_and(|archive| {
-        archive.number >= known && count(&records).fits(&archive)
-    })
+    records
+        .archive()
+        .is_some_and(|archive| archive.number >= known && count(&records).fits(&archive))
 }
 
 /// Puts everything together.
@@ -316,8 +316,12 @@ impl Assembling {
                 self.entry(stored, certain);
             }
         }
-        let names = records.with(keys::RUN).filter_map(|(name, _, _)| keys::run_of(name));
-        let asleep = records.with(keys::WAKE).filter_map(|(name, _, _)| keys::wake_of(name));
+        let names = records
+            .with(keys::RUN)
+            .filter_map(|(name, _, _)| keys::run_of(name));
+        let asleep = records
+            .with(keys::WAKE)
+            .filter_map(|(name, _, _)| keys::wake_of(name));
         for run in names.chain(asleep.map(|(_, run)| run)) {
             self.run(run);
         }
@@ -357,7 +361,13 @@ impl Assembling {
             let time = name.get(1..9).and_then(|time| time.try_into().ok());
             let created_at = time.map(|time| Timestamp::from_micros(u64::from_be_bytes(time)));
             let is_deleted = self.deleted.contains_key(&run);
-            if is_deleted && self.found.runs.get(&run).is_none_or(|run| run.header.is_none()) {
+            if is_deleted
+                && self
+                    .found
+                    .runs
+                    .get(&run)
+                    .is_none_or(|run| run.header.is_none())
+            {
                 continue; // left to be removed
             }
             let found = self.run(run);
@@ -423,7 +433,10 @@ impl Assembling {
         if !self.missing.is_empty() {
             self.found.notes_may_be_missing = true;
             let newest = self.missing.iter().map(|(_, until)| *until).max();
-            let known = log.found.iter().filter(|block| Some(block.commit) >= newest);
+            let known = log
+                .found
+                .iter()
+                .filter(|block| Some(block.commit) >= newest);
             let known = known.flat_map(|block| &block.items);
             let certain: BTreeSet<&NoteKey> = known
                 .filter_map(|item| match item {

@@ -17,8 +17,8 @@ use crate::store::StoreResult;
 const MAX_AHEAD: u64 = 1 << 20;
 
 /// Blocks up to this many bytes are searched for a single flipped bit. It takes one hash of all of it for each of its bits:
-/// half a gigabyte hashed, a second or so.
-const MAX_MENDED: usize = 8 * 1024;
+/// nine gigabytes, a few seconds, for the longest.
+const MAX_MENDED: usize = 32 * 1024;
 
 /// A block that is what was written.
 #[derive(Debug)]

@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 
+use super::super::SledOptions;
 use super::super::archiver::hand_over;
 use super::super::database::Database;
 use super::super::files::{self, Lock, Mark, MarkFile, Place};
@@ -19,7 +20,6 @@ use super::super::overlay::MovingNote;
 use super::super::plan::Plan;
 use super::super::segment::Archive;
 use super::super::table::TailFrame;
-use super::super::SledOptions;
 use crate::store::{Mail, NoteKey, RunHeader, RunState, StoreError, StoreResult};
 
 /// How many runs or notes are written at once: all of their headers change in one batch.
@@ -55,7 +55,9 @@ impl Building {
         };
         match files::look(path) {
             Ok(Place::Empty) => {}
-            Ok(Place::Store) => return refused("it holds a store already, and nothing is overwritten"),
+            Ok(Place::Store) => {
+                return refused("it holds a store already, and nothing is overwritten");
+            }
             _ => return refused("it is not empty, and nothing is overwritten"),
         }
         files::make_directory(path)?;

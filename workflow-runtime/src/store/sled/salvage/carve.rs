@@ -152,10 +152,10 @@ impl Segment {
         }
     }
 
-    /// Where in sled's log the last message begins.
+    /// Where in sled's log the last message ends.
     fn tip(&self) -> u64 {
-        let last = self.messages.iter().map(|(at, _)| *at).max();
-        self.place(last.unwrap_or(0))
+        let last = self.messages.last();
+        self.place(last.map_or(0, |(at, message)| at + message.len()))
     }
 
     fn place(&self, at: usize) -> u64 {
@@ -173,7 +173,7 @@ struct Current {
 
 #[derive(Default)]
 struct Carving {
-    /// Where the newest message is.
+    /// Where the newest message ends.
     tip: u64,
     /// Whether a batch was met that is not whole: what follows it does not count.
     torn: bool,
@@ -257,7 +257,9 @@ impl Carving {
                 let entries = page.entries.take().map(|entries| {
                     let entries = entries.into_iter();
                     let at = place;
-                    entries.map(|(key, value)| (key, Entry { value, at })).collect()
+                    entries
+                        .map(|(key, value)| (key, Entry { value, at }))
+                        .collect()
                 });
                 match entries {
                     Some(entries) => {

@@ -380,7 +380,10 @@ mod tests {
         for body in [&b"nine byte"[..], &[7; 2_500]] {
             let sound = message(10, 5, 9, body);
             let read = Message::read(&sound, Some(5)).expect("sound");
-            assert_eq!((read.kind, read.page, read.len()), (Kind::Link, 9, sound.len()));
+            assert_eq!(
+                (read.kind, read.page, read.len()),
+                (Kind::Link, 9, sound.len())
+            );
             for bit in 0..8 * sound.len() {
                 let mut damaged = sound.clone();
                 damaged[bit / 8] ^= 1 << (bit % 8);

@@ -16,10 +16,10 @@ use std::path::Path;
 
 use self::blocks::Blocks;
 use self::carve::{Carved, Entry};
+use super::SledOptions;
 use super::database::{Database, Settings, io_error};
 use super::files::{self, Lock, Mark, MarkFile, Place};
 use super::open;
-use super::SledOptions;
 use crate::store::{StoreError, StoreResult};
 
 pub(crate) use assemble::{Found, FoundRun};
