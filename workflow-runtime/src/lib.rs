@@ -93,6 +93,8 @@ pub mod journal;
 
 pub mod store;
 
+pub mod repair;
+
 #[cfg(feature = "export")]
 pub mod export;
 

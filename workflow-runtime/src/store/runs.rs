@@ -151,6 +151,8 @@ pub enum ParkReason {
     Poison,
     /// Somebody paused it.
     Paused,
+    /// It comes from a damaged store, and what it did last may be missing: see [`repair`](crate::repair).
+    Salvaged,
 }
 
 /// Which runs to list.

@@ -224,7 +224,11 @@ impl Archiver {
 }
 
 /// Hands writes to sled: `last` in one batch, `early` with it if there is room.
-fn hand_over(database: &Database, early: Vec<Write>, mut last: Vec<Write>) -> StoreResult<()> {
+pub(super) fn hand_over(
+    database: &Database,
+    early: Vec<Write>,
+    mut last: Vec<Write>,
+) -> StoreResult<()> {
     let mut bytes: usize = last.iter().map(cost).sum();
     let mut ahead = Vec::new();
     let mut ahead_bytes = 0;

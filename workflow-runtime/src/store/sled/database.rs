@@ -228,6 +228,16 @@ impl Database {
         found.map_err(|error| io_error("measuring", &path, &error))
     }
 
+    /// Reads everything that is there.
+    pub(super) fn entries(&self) -> StoreResult<Vec<(Vec<u8>, Vec<u8>)>> {
+        let mut iter = self.sled.iter();
+        let mut found = Vec::new();
+        while let Some((key, value)) = self.call("the entries", || iter.next().transpose())? {
+            found.push((key.to_vec(), value.to_vec()));
+        }
+        Ok(found)
+    }
+
     /// Says whether sled spilled a page into a file of its own, which it would never sync.
     pub(super) fn has_blobs(&self) -> StoreResult<bool> {
         let path = self.directory.join("blobs");

@@ -9,7 +9,7 @@
 //! Data flows through the files in this order: `calls`, `shared` (`queue`, `table`) → `committer`, `group`,
 //! `judge` → `block` → `log`, `change`; from there `ledger` (`mailbox`, `overlay`) → `archiver`,
 //! `plan`, `erase`, `forgotten` → `segment`, `layout`, `keys` → `durable`, `database`. Opening goes `open` → `files` (`again`) → `recover` →
-//! `scan`, reading goes `view` → `reads`.
+//! `scan`, reading goes `view` → `reads`. A store that does not open is read by `salvage`.
 
 mod again;
 mod archiver;
@@ -50,6 +50,7 @@ mod queue;
 mod races;
 mod reads;
 mod recover;
+pub(crate) mod salvage;
 mod scan;
 mod segment;
 mod shared;
@@ -152,6 +153,17 @@ impl SledOptions {
     }
 }
 
+impl SledOptions {
+    fn settings(&self) -> Settings {
+        Settings {
+            cache_bytes: self.cache_bytes,
+            skip_fdatasync: self.skip_fdatasync,
+            log_file_bytes: self.log_file_bytes,
+            write_again: self.write_again,
+        }
+    }
+}
+
 /// A store in a directory on a local disk.
 ///
 /// One process at a time. Dropping it releases the directory; [`Store::close`](super::Store::close) also marks
@@ -174,13 +186,7 @@ impl SledStore {
     /// [`StoreError::Corrupt`], [`StoreError::LostCommits`] say what is there instead of a
     /// sound store; [`StoreError::Io`] that the operating system refused something.
     pub fn open(path: impl AsRef<Path>, options: SledOptions) -> StoreResult<Self> {
-        let settings = Settings {
-            cache_bytes: options.cache_bytes,
-            skip_fdatasync: options.skip_fdatasync,
-            log_file_bytes: options.log_file_bytes,
-            write_again: options.write_again,
-        };
-        let (shared, committer) = open::open(path.as_ref(), &settings)?;
+        let (shared, committer) = open::open(path.as_ref(), &options.settings())?;
         Ok(Self {
             shared,
             options,

@@ -113,6 +113,14 @@ fn start(
 /// is a newest block.
 fn make(path: &Path, settings: &Settings) -> StoreResult<(Database, Recovered, Log)> {
     files::begin_making(path)?;
+    make_files(path, settings)
+}
+
+/// Makes the files of an empty store, but for those that say that it is one.
+pub(super) fn make_files(
+    path: &Path,
+    settings: &Settings,
+) -> StoreResult<(Database, Recovered, Log)> {
     log::make_directory(path)?;
     let database = open_released(path, settings)?;
     let archive = Archive::default();
@@ -225,7 +233,7 @@ fn attempt(path: &Path, settings: &Settings, mark: &Mark) -> StoreResult<(Databa
 }
 
 /// Waits until sled's threads let go of its file, so that nothing changes it any more.
-fn wait_for_release(path: &Path) {
+pub(super) fn wait_for_release(path: &Path) {
     let begun = Instant::now();
     let Ok(file) = File::open(path.join("db")) else {
         return;
