@@ -406,6 +406,13 @@ impl RunCore {
         Some(wake_at)
     }
 
+    /// Says whether a letter may be what the run waits for.
+    pub(crate) fn waits_for_letters(&self) -> bool {
+        let state = self.state();
+        let outside = state.outside.as_ref();
+        outside.is_some_and(|outside| outside.waits_for_something())
+    }
+
     /// Takes a record that is no outcome.
     pub(crate) fn annotate(&self, event: &Event) {
         let draft = Draft::of(event);

@@ -14,6 +14,7 @@ mod audit;
 mod begun;
 mod builder;
 pub(crate) mod core;
+pub(crate) mod crowd;
 #[cfg(feature = "testing")]
 mod custody;
 mod driver;
@@ -207,6 +208,7 @@ pub(crate) struct Services {
     pub(crate) clock: Clock,
     pub(crate) run_ids: RunIds,
     pub(crate) timers: Arc<timers::Timers>,
+    pub(crate) crowd: Arc<crowd::Crowd>,
     pub(crate) config: Config,
     pub(crate) warnings: warnings::Warnings,
     pub(crate) counters: metrics::Counters,

@@ -17,7 +17,7 @@ use crate::store::{
 };
 
 /// Runs that are looked at, and deleted, at a time.
-const BATCH: usize = 100;
+const BATCH: usize = 256;
 
 /// How often the background task sweeps.
 const SWEEP_EVERY: Duration = Duration::from_secs(600);

@@ -125,7 +125,8 @@ impl Default for SledOptions {
 }
 
 impl SledOptions {
-    /// Sets how many bytes sled's page cache takes at most; 64 MiB by default.
+    /// Sets how many bytes of pages sled keeps in memory at most, counted as they are on disk; 64 MiB by default. In memory a page takes
+    /// three times as much and more.
     #[must_use]
     pub fn cache_bytes(mut self, bytes: u64) -> Self {
         self.cache_bytes = bytes;
