@@ -12,7 +12,7 @@ use super::sound::{Content, Sound, Stop, content, copy_all, files, has_ended, so
 const PAGE: usize = 4_096;
 
 /// At how many places each file is damaged in each way, unless `REPAIR_PLACES` says more.
-const PLACES: usize = 12;
+const PLACES: usize = 4;
 
 fn places() -> usize {
     let said = std::env::var("REPAIR_PLACES").ok();

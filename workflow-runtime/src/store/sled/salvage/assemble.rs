@@ -80,10 +80,13 @@ struct Records<'a> {
     broken: Vec<&'a [u8]>,
 }
 
+/// The pieces of one record, by number, and where each was written.
+type Pieces<'a> = BTreeMap<u16, (&'a [u8], u64)>;
+
 fn records(carved: &Carved) -> Records<'_> {
     let mut whole = BTreeMap::new();
     let mut broken = Vec::new();
-    let mut names: BTreeMap<&[u8], BTreeMap<u16, (&[u8], u64)>> = BTreeMap::new();
+    let mut names: BTreeMap<&[u8], Pieces<'_>> = BTreeMap::new();
     for (key, entry) in &carved.entries {
         if let Some((name, piece)) = keys::split_piece(key) {
             let pieces = names.entry(name).or_default();
