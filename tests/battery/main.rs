@@ -20,6 +20,12 @@ use std::process::ExitCode;
 use self::options::Options;
 
 fn main() -> ExitCode {
+    let code = run();
+    rows::scratch::clean();
+    code
+}
+
+fn run() -> ExitCode {
     let words: Vec<String> = std::env::args().skip(1).collect();
     if rows::child::answer(&words) {
         return ExitCode::SUCCESS;

@@ -23,7 +23,7 @@ mod poison;
 mod power;
 mod read_only;
 mod refusing;
-mod scratch;
+pub(crate) mod scratch;
 mod sized;
 mod slow;
 pub(crate) mod soak;
