@@ -47,7 +47,10 @@ pub(crate) fn answer(words: &[String]) -> bool {
         ["hold", dir] => hold(Path::new(dir)),
         ["poison", kind, dir] => runtime().block_on(poison::live(kind, Path::new(dir))),
         ["sized", kind, size, dir] => sized::live(kind, number(size), Path::new(dir)),
-        ["soak", dir, first, leak] => soak::live(Path::new(dir), number(first), leak),
+        ["soak", dir, first, rate, leak] => {
+            let rate = rate.parse().expect("the parent gives numbers");
+            soak::live(Path::new(dir), number(first), rate, leak);
+        }
         ["hostile", seed] => hostile::live(number(seed)),
         _ => panic!("no task is called {words:?}"),
     }

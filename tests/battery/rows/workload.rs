@@ -46,6 +46,8 @@ pub(crate) enum Line {
     Finished(u64, Transferred),
     /// This run is not in the store any more.
     Gone(u64),
+    /// So many ended runs were deleted.
+    Swept(u64),
     /// A step acted: its id, the transfer, what, and the value.
     Effect(StepId, u64, String, u64),
     /// The store said that it stops, and keeps to it.
@@ -64,6 +66,7 @@ impl fmt::Display for Line {
                 write!(f, "@finished {number} {nonce} {settled}")
             }
             Self::Gone(number) => write!(f, "@gone {number}"),
+            Self::Swept(runs) => write!(f, "@swept {runs}"),
             Self::Effect(step, number, what, value) => {
                 write!(f, "@effect {step} {number} {what} {value}")
             }
@@ -90,6 +93,7 @@ impl Line {
                 let (nonce, settled) = (nonce.parse().ok()?, settled.parse().ok()?);
                 Self::Finished(number.parse().ok()?, Transferred { nonce, settled })
             }
+            ["swept", runs] => Self::Swept(runs.parse().ok()?),
             ["gone", number] => Self::Gone(number.parse().ok()?),
             ["effect", step, number, what, value] => {
                 let (step, number) = (step.parse().ok()?, number.parse().ok()?);

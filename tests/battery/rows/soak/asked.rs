@@ -3,12 +3,14 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
+use super::RATE;
 use super::orders::Leak;
 
 /// How to ask.
 pub(super) const USAGE: &str =
-    "battery soak [--minutes N] [--seed N] [--samples FILE] [--plot FILE] [--leak KIND]
+    "battery soak [--minutes N] [--rate N] [--seed N] [--samples FILE] [--plot FILE] [--leak KIND]
   --minutes N     how long; 30 otherwise. Below one minute nothing is said of flatness
+  --rate N        orders a second at most; 200 otherwise. 0: as many as it can
   --seed N        other moments for kills and stops
   --samples FILE  where JSON lines of samples go; soak.jsonl otherwise
   --plot FILE     where the plot goes; soak.svg otherwise
@@ -19,10 +21,24 @@ The exit code is 1 if anything was violated or is not flat.";
 #[derive(Debug, PartialEq)]
 pub(super) struct Asked {
     pub(super) length: Duration,
+    pub(super) rate: u32,
     pub(super) seed: u64,
     pub(super) samples: PathBuf,
     pub(super) plot: PathBuf,
     pub(super) leak: Leak,
+}
+
+impl Default for Asked {
+    fn default() -> Self {
+        Self {
+            length: Duration::from_secs(30 * 60),
+            rate: RATE,
+            seed: 0,
+            samples: "soak.jsonl".into(),
+            plot: "soak.svg".into(),
+            leak: Leak::Nothing,
+        }
+    }
 }
 
 impl Asked {
@@ -32,13 +48,7 @@ impl Asked {
     ///
     /// Says what is wrong with them.
     pub(super) fn parse(words: &[String]) -> Result<Self, String> {
-        let mut asked = Self {
-            length: Duration::from_secs(30 * 60),
-            seed: 0,
-            samples: "soak.jsonl".into(),
-            plot: "soak.svg".into(),
-            leak: Leak::Nothing,
-        };
+        let mut asked = Self::default();
         let mut words = words.iter();
         while let Some(word) = words.next() {
             let value = words.next().ok_or(format!("{word} needs a value"))?;
@@ -50,6 +60,7 @@ impl Asked {
                     let length = Duration::try_from_secs_f64(seconds);
                     asked.length = length.map_err(|_| wrong("too long"))?;
                 }
+                "--rate" => asked.rate = value.parse().map_err(|_| wrong("not a number"))?,
                 "--seed" => asked.seed = value.parse().map_err(|_| wrong("not a number"))?,
                 "--samples" => asked.samples = value.into(),
                 "--plot" => asked.plot = value.into(),

@@ -39,6 +39,8 @@ pub(super) struct Book {
     ended: BTreeSet<u64>,
     /// Executions of steps, with those that were repeated.
     pub(super) steps: u64,
+    /// Runs that were deleted, children and ticks included.
+    pub(super) swept: u64,
     /// Orders that ended while nobody was told, and were removed.
     pub(super) unseen: u64,
     highest: u64,
@@ -75,6 +77,7 @@ impl Book {
             }
             Line::Finished(number, result) => self.finish(number, result),
             Line::Gone(number) => self.miss(number),
+            Line::Swept(runs) => self.swept += runs,
         }
     }
 

@@ -51,12 +51,16 @@ const EVERY: Duration = Duration::from_secs(2);
 /// A row of the battery that is shorter than this says nothing of flatness.
 const JUDGED: u64 = 600;
 
+/// Orders a second, unless another number is asked for: what a sweep can follow on a machine that does other things too.
+const RATE: u32 = 200;
+
 /// A soak under way.
 struct Soak {
     began: Instant,
     every: Duration,
     _directory: TempDir,
     store: PathBuf,
+    rate: u32,
     leak: Leak,
     chance: Chance,
     book: Book,
@@ -77,7 +81,12 @@ enum End {
 
 /// As a row of the battery: so many seconds.
 pub(super) fn case(seconds: u64) -> Case {
-    let soak = Soak::run(Duration::from_secs(seconds), seconds, Leak::Nothing);
+    let asked = Asked {
+        length: Duration::from_secs(seconds),
+        seed: seconds,
+        ..Asked::default()
+    };
+    let soak = Soak::run(&asked);
     let mut case = Case {
         count: soak.book.ended(),
         trace: soak.summary(),
@@ -106,7 +115,7 @@ pub(crate) fn command(words: &[String]) -> ExitCode {
             return ExitCode::from(2);
         }
     };
-    let soak = Soak::run(asked.length, asked.seed, asked.leak);
+    let soak = Soak::run(&asked);
     println!("{}", soak.summary());
     let lines: String = soak.samples.iter().map(|one| one.json() + "\n").collect();
     let picture = plot::svg(&soak.samples);
@@ -136,14 +145,22 @@ pub(crate) fn command(words: &[String]) -> ExitCode {
 }
 
 impl Soak {
-    fn run(length: Duration, seed: u64, leak: Leak) -> Self {
+    fn run(asked: &Asked) -> Self {
+        let Asked {
+            length,
+            rate,
+            seed,
+            leak,
+            ..
+        } = *asked;
         let directory = scratch::directory();
         let began = Instant::now();
         let mut soak = Self {
             began,
-            every: EVERY.min(length / 120),
+            every: EVERY.min(length / 240),
             store: directory.path().join("store"),
             _directory: directory,
+            rate,
             leak,
             chance: Chance::new(seed),
             book: Book::default(),
@@ -204,7 +221,8 @@ impl Soak {
         let is_undisturbed = until.is_some_and(|until| until > Instant::now() + 2 * self.every);
         let dir = self.store.to_string_lossy().into_owned();
         let first = self.book.next().to_string();
-        let mut command = child::command(&["soak", &dir, &first, self.leak.name()]);
+        let rate = self.rate.to_string();
+        let mut command = child::command(&["soak", &dir, &first, &rate, self.leak.name()]);
         command.stdin(Stdio::piped());
         let mut process = Process::start(command);
         let open = self.book.unfinished();
@@ -318,6 +336,7 @@ impl Soak {
             descriptors: process.and_then(sample::descriptors),
             disk_kib: sample::disk_kib(&self.store),
             ended: self.book.ended(),
+            swept: self.book.swept,
             steps: self.book.steps,
         });
         self.next_sample = Instant::now() + self.every;
@@ -328,11 +347,12 @@ impl Soak {
         let seconds = self.began.elapsed().as_secs_f64();
         let (ended, steps) = (self.book.ended(), self.book.steps);
         format!(
-            "{seconds:.0} s, {ended} orders, {steps} executions of steps ({:.0} a second), {} kills, {} orderly stops, {} looks at the store, {} violations",
+            "{seconds:.0} s, {ended} orders, {steps} executions of steps ({:.0} a second), {} kills, {} orderly stops, {} looks at the store, {} runs deleted, {} violations",
             steps as f64 / seconds,
             self.kills,
             self.stops,
             self.checks,
+            self.book.swept,
             self.book.violations.len()
         )
     }

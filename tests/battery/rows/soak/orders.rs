@@ -209,7 +209,7 @@ pub(super) fn engine_that_keeps(keeps: Retention) -> EngineBuilder {
 pub(super) type Open = Vec<(u64, RunId)>;
 
 /// Lives: takes up what was open, and does new orders from a number on until it is told to stop or killed.
-pub(crate) fn live(dir: &Path, first: u64, leak: &str) {
+pub(crate) fn live(dir: &Path, first: u64, rate: u32, leak: &str) {
     let leak = Leak::named(leak).expect("the parent names a leak");
     let mut builder = tokio::runtime::Builder::new_multi_thread();
     let runtime = builder.worker_threads(2).enable_time().build();
@@ -231,11 +231,21 @@ pub(crate) fn live(dir: &Path, first: u64, leak: &str) {
         STOPPING.store(true, Ordering::SeqCst);
         let _ = stop.send(());
     });
-    runtime.block_on(work(dir, first, open, leak, stopped));
+    let load = Load { first, rate, leak };
+    runtime.block_on(work(dir, load, open, stopped));
 }
 
-async fn work(dir: &Path, first: u64, open: Open, leak: Leak, stop: oneshot::Receiver<()>) {
-    let opened = engine(leak).resource(World::Outside).open(dir).await;
+/// What a process is given to do.
+#[derive(Clone, Copy)]
+struct Load {
+    first: u64,
+    /// Orders a second at most; 0: as many as it can.
+    rate: u32,
+    leak: Leak,
+}
+
+async fn work(dir: &Path, load: Load, open: Open, stop: oneshot::Receiver<()>) {
+    let opened = engine(load.leak).resource(World::Outside).open(dir).await;
     let engine = match opened {
         Ok(engine) => engine,
         Err(error) => return Line::Stopped(error.to_string()).say(),
@@ -261,7 +271,7 @@ async fn work(dir: &Path, first: u64, open: Open, leak: Leak, stop: oneshot::Rec
             complain(&engine, number, again);
         });
     }
-    let source = tokio::spawn(take_orders(engine.clone(), first, leak));
+    let source = tokio::spawn(take_orders(engine.clone(), load));
     let _ = stop.await;
     source.abort();
     sweeper.abort();
@@ -271,11 +281,17 @@ async fn work(dir: &Path, first: u64, open: Open, leak: Leak, stop: oneshot::Rec
     }
 }
 
-/// Keeps as many orders under way as there may be.
-async fn take_orders(engine: Engine, first: u64, leak: Leak) {
+/// Keeps as many orders under way as there may be, at the rate that is asked for.
+async fn take_orders(engine: Engine, load: Load) {
+    let Load { first, rate, leak } = load;
+    let began = tokio::time::Instant::now();
     let slots = Arc::new(Semaphore::new(AT_ONCE));
     let kept = Arc::new(Mutex::new(Kept::default()));
     for number in first.. {
+        if rate > 0 {
+            let due = Duration::from_secs_f64((number - first) as f64 / f64::from(rate));
+            tokio::time::sleep_until(began + due).await;
+        }
         let slot = slots.clone().acquire_owned().await.expect("never closed");
         let (engine, kept) = (engine.clone(), kept.clone());
         tokio::spawn(async move {
@@ -289,8 +305,10 @@ async fn take_orders(engine: Engine, first: u64, leak: Leak) {
 
 async fn sweep(engine: Engine) {
     loop {
-        if let Err(error) = engine.sweep().await {
-            complain(&engine, BEATS, Err(error));
+        match engine.sweep().await {
+            Ok(0) => {}
+            Ok(runs) => Line::Swept(runs).say(),
+            Err(error) => complain(&engine, BEATS, Err(error)),
         }
         tokio::time::sleep(SWEEP).await;
     }

@@ -185,6 +185,7 @@ mod tests {
             descriptors: Some(20),
             disk_kib: 80_000,
             ended: second * 10,
+            swept: second * 15,
             steps: second * 70,
         };
         let samples: Vec<Sample> = (0..1800).map(sample).collect();

@@ -19,6 +19,8 @@ pub(super) struct Sample {
     pub(super) disk_kib: u64,
     /// Orders that were told to have ended so far.
     pub(super) ended: u64,
+    /// Runs that were deleted so far.
+    pub(super) swept: u64,
     /// Steps that were executed so far.
     pub(super) steps: u64,
 }
@@ -34,6 +36,7 @@ impl Sample {
             "descriptors": self.descriptors,
             "disk_kib": self.disk_kib,
             "ended": self.ended,
+            "swept": self.swept,
             "steps": self.steps,
         })
         .to_string()
