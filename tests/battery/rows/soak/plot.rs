@@ -181,7 +181,7 @@ mod tests {
             seconds: second as f64,
             life: second / 100,
             is_undisturbed: second % 600 > 300,
-            rss_kib: (second % 50 != 0).then_some(50_000 + second),
+            rss_kib: (!second.is_multiple_of(50)).then_some(50_000 + second),
             descriptors: Some(20),
             disk_kib: 80_000,
             ended: second * 10,
