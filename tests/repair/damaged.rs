@@ -161,10 +161,6 @@ async fn sweep(stop: Stop, how: How) -> Tally {
             }
         }
     }
-    println!(
-        "{how:?} ({stop:?}): {} stores, {} runs: {} whole, {} as far as seen, {} cut, {} lost",
-        tally.cases, tally.runs, tally.whole, tally.seen, tally.cut, tally.lost
-    );
     tally
 }
 

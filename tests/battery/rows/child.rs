@@ -2,7 +2,7 @@
 //!
 //! Owns how children are started, heard and ended, and what they do. It never judges: that is for whoever started them.
 
-use std::io::{BufRead as _, BufReader, Read as _};
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::path::Path;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use tokio::task::JoinSet;
 use workflow_runtime::{Engine, Health};
 
 use super::workload::{self, Line, World, transfer};
-use super::{hostile, poison, sized};
+use super::{hostile, poison, sized, soak};
 
 /// A child that is not done after so long is stuck.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(120);
@@ -47,6 +47,10 @@ pub(crate) fn answer(words: &[String]) -> bool {
         ["hold", dir] => hold(Path::new(dir)),
         ["poison", kind, dir] => runtime().block_on(poison::live(kind, Path::new(dir))),
         ["sized", kind, size, dir] => sized::live(kind, number(size), Path::new(dir)),
+        ["soak", dir, first, rate, leak] => {
+            let rate = rate.parse().expect("the parent gives numbers");
+            soak::live(Path::new(dir), number(first), rate, leak);
+        }
         ["hostile", seed] => hostile::live(number(seed)),
         _ => panic!("no task is called {words:?}"),
     }
@@ -108,6 +112,18 @@ impl Process {
             }
         });
         Self { child, lines }
+    }
+
+    /// Its number.
+    pub(crate) fn id(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// Says something to a process that listens. One that is gone does not.
+    pub(crate) fn tell(&mut self, text: &str) {
+        if let Some(input) = &mut self.child.stdin {
+            let _ = input.write_all(text.as_bytes());
+        }
     }
 
     /// Gives what it says next, if that is before the deadline.
