@@ -28,7 +28,8 @@ pub(crate) fn build(
 ) -> Result<(Vec<(String, PathBuf)>, HashMap<u32, &'static str>), String> {
     let copy = output.join("tree");
     copy_files(repository, &copy)?;
-    let mut left_out: HashMap<u32, &'static str> = HashMap::new();
+    let kept = output.join("left-out.tsv");
+    let mut left_out = read_left_out(&kept, mutants);
     for round in 1.. {
         let ranges = plant_all(repository, &copy, mutants, &mut left_out)?;
         println!("round {round}: {} mutants", mutants.len() - left_out.len());
@@ -42,6 +43,7 @@ pub(crate) fn build(
                 left_out.entry(id).or_insert(why);
             }
         }
+        write_left_out(&kept, mutants, &left_out)?;
         if left_out.len() == before {
             for error in &errors {
                 println!("{}", error["rendered"].as_str().unwrap_or_default());
@@ -50,6 +52,35 @@ pub(crate) fn build(
         }
     }
     unreachable!("the rounds end when nothing is left")
+}
+
+/// What did not compile in a build before.
+fn read_left_out(kept: &Path, mutants: &[Mutant]) -> HashMap<u32, &'static str> {
+    let text = fs::read_to_string(kept).unwrap_or_default();
+    let known: HashMap<&str, &str> = text
+        .lines()
+        .filter_map(|line| line.split_once('\t'))
+        .map(|(why, name)| (name, why))
+        .collect();
+    mutants
+        .iter()
+        .filter_map(|mutant| match *known.get(mutant.name.as_str())? {
+            "apart" => Some((mutant.id, "apart")),
+            _ => Some((mutant.id, "unviable")),
+        })
+        .collect()
+}
+
+fn write_left_out(
+    kept: &Path,
+    mutants: &[Mutant],
+    left_out: &HashMap<u32, &'static str>,
+) -> Result<(), String> {
+    let lines: Vec<String> = mutants
+        .iter()
+        .filter_map(|mutant| Some(format!("{}\t{}", left_out.get(&mutant.id)?, mutant.name)))
+        .collect();
+    fs::write(kept, lines.join("\n")).map_err(|error| error.to_string())
 }
 
 /// All tracked files, and those that are new; only what differs is written, so that little is built again.
@@ -185,26 +216,30 @@ fn culprits(error: &Value, ranges: &Ranges) -> Vec<(u32, &'static str)> {
         "unviable"
     };
     let spans = error["spans"].as_array().cloned().unwrap_or_default();
-    for primary in [true, false] {
+    for (inside, primary) in [(true, true), (true, false), (false, true), (false, false)] {
+        let spans = spans.iter().filter(|span| span["is_primary"] == primary);
         let found: Vec<_> = spans
-            .iter()
-            .filter(|span| span["is_primary"] == primary)
-            .flat_map(|span| {
-                let part = span["byte_start"].as_u64().unwrap_or(0) as usize
-                    ..span["byte_end"].as_u64().unwrap_or(0) as usize;
-                let file = ranges.get(span["file_name"].as_str().unwrap_or_default());
-                let hit = move |range: &Range<usize>| {
-                    range.start < part.end.max(part.start + 1) && part.start < range.end
-                };
-                file.into_iter()
-                    .flatten()
-                    .filter(move |(id, range)| *id > 0 && hit(range))
-                    .map(|(id, _)| (*id, why))
-            })
+            .flat_map(|span| blamed(span, inside, ranges))
             .collect();
         if !found.is_empty() {
-            return found;
+            return found.into_iter().map(|id| (id, why)).collect();
         }
     }
     Vec::new()
+}
+
+/// The mutants whose text a span of an error is inside of, or else touches.
+fn blamed(span: &Value, inside: bool, ranges: &Ranges) -> Vec<u32> {
+    let place = |name: &str| span[name].as_u64().unwrap_or(0) as usize;
+    let (start, end) = (place("byte_start"), place("byte_end"));
+    let file = ranges.get(span["file_name"].as_str().unwrap_or_default());
+    file.into_iter()
+        .flatten()
+        .filter(|(id, _)| *id > 0)
+        .filter(|(_, range)| match inside {
+            true => range.start <= start && end <= range.end,
+            false => range.start < end && start < range.end,
+        })
+        .map(|(id, _)| *id)
+        .collect()
 }
