@@ -241,6 +241,17 @@ impl<'ast> Visit<'ast> for Planter<'_> {
         visit::visit_expr_struct(self, made);
     }
 
+    fn visit_expr_match(&mut self, expression: &'ast syn::ExprMatch) {
+        // Without an arm that takes everything a deleted one leaves a hole, whatever its guard says.
+        let catches = |arm: &syn::Arm| matches!(arm.pat, syn::Pat::Wild(_));
+        if !expression.arms.iter().any(catches) {
+            for arm in &expression.arms {
+                self.take("MatchArm", arm.span().byte_range().start);
+            }
+        }
+        visit::visit_expr_match(self, expression);
+    }
+
     fn visit_arm(&mut self, arm: &'ast syn::Arm) {
         if let syn::Pat::Guard(syn::PatGuard { guard, .. }) = &arm.pat {
             let part = guard.span().byte_range();
