@@ -7,6 +7,7 @@ mod copy;
 mod hunt;
 mod list;
 mod plant;
+mod report;
 mod tests;
 
 use std::collections::HashMap;
@@ -22,7 +23,8 @@ fn main() {
 fn run() -> Result<(), String> {
     let mut arguments = std::env::args().skip(1);
     let (mut output, mut minutes, mut again) = (PathBuf::from("/tmp/mutants"), 60, false);
-    let (mut only, mut cargo) = (String::new(), Vec::new());
+    let mut just_report = false;
+    let (mut only, mut filter, mut cargo) = (String::new(), String::new(), Vec::new());
     while let Some(argument) = arguments.next() {
         let mut value = || arguments.next().ok_or(format!("{argument} needs a value"));
         match argument.as_str() {
@@ -32,25 +34,31 @@ fn run() -> Result<(), String> {
                     .parse()
                     .map_err(|error| format!("--minutes: {error}"))?
             }
+            "--tests" => filter = value()?,
             "--only" => only = value()?,
             "--again" => again = true,
+            "--report" => just_report = true,
             "--" => cargo = arguments.by_ref().collect(),
             other => {
                 return Err(format!(
-                    "{other} is not known: --output, --minutes, --only, --again, -- for cargo test"
+                    "{other} is not known: --output, --minutes, --only, --tests, --again, --report, -- for cargo test"
                 ));
             }
         }
     }
     let repository = std::env::current_dir().map_err(|error| error.to_string())?;
     let mutants = list::read(&output.join("list.json"))?;
+    if just_report {
+        report::print(&output, &mutants);
+        return Ok(());
+    }
     let (binaries, left_out) = copy::build(&repository, &output, &mutants, &cargo)?;
     println!(
         "{} mutants, {} of them not in the build",
         mutants.len(),
         left_out.len()
     );
-    let tests = tests::measure(&output, &binaries)?;
+    let tests = tests::measure(&output, &binaries, &filter)?;
     let names: HashMap<u32, &str> = mutants
         .iter()
         .map(|mutant| (mutant.id, mutant.name.as_str()))
@@ -66,5 +74,7 @@ fn run() -> Result<(), String> {
         .filter(|mutant| wanted(&mutant.name))
         .cloned()
         .collect();
-    hunt::hunt(&output, chosen, &left_out, &tests, minutes, again)
+    hunt::hunt(&output, chosen, &left_out, &tests, minutes, again)?;
+    report::print(&output, &mutants);
+    Ok(())
 }

@@ -103,7 +103,11 @@ pub(crate) fn run(
 }
 
 /// Runs every test by itself once, or reads what that gave before.
-pub(crate) fn measure(output: &Path, binaries: &[(String, PathBuf)]) -> Result<Vec<Test>, String> {
+pub(crate) fn measure(
+    output: &Path,
+    binaries: &[(String, PathBuf)],
+    filter: &str,
+) -> Result<Vec<Test>, String> {
     let mut all = Vec::new();
     for (name, binary) in binaries {
         let stem = binary
@@ -114,13 +118,16 @@ pub(crate) fn measure(output: &Path, binaries: &[(String, PathBuf)]) -> Result<V
         let changed = fs::metadata(binary)
             .and_then(|about| about.modified())
             .map_err(|error| error.to_string())?;
-        let kept = output.join(format!("tests-{stem}.tsv"));
+        let kept = output.join(format!(
+            "tests-{stem}-{}.tsv",
+            filter.replace([',', ':'], "-")
+        ));
         let fresh = fs::metadata(&kept)
             .and_then(|about| about.modified())
             .is_ok_and(|written| written > changed);
         if !fresh {
             let began = Instant::now();
-            let lines = measure_one(output, binary)?;
+            let lines = measure_one(output, binary, filter)?;
             fs::write(&kept, lines.join("\n")).map_err(|error| error.to_string())?;
             println!(
                 "{name}: {} tests measured in {} s",
@@ -153,17 +160,17 @@ pub(crate) fn measure(output: &Path, binaries: &[(String, PathBuf)]) -> Result<V
     Ok(all)
 }
 
-fn measure_one(output: &Path, binary: &Path) -> Result<Vec<String>, String> {
+fn measure_one(output: &Path, binary: &Path, filter: &str) -> Result<Vec<String>, String> {
     let listed = Command::new(binary)
         .args(["--list", "--format", "terse"])
         .output()
         .map_err(|error| format!("{}: {error}", binary.display()))?;
     let listed = String::from_utf8_lossy(&listed.stdout).into_owned();
-    let waiting = Mutex::new(
-        listed
-            .lines()
-            .filter_map(|line| line.strip_suffix(": test")),
-    );
+    let wanted = |name: &&str| filter.split(',').any(|part| name.contains(part));
+    let names = listed
+        .lines()
+        .filter_map(|line| line.strip_suffix(": test"));
+    let waiting = Mutex::new(names.filter(wanted));
     let lines = Mutex::new(BTreeMap::new());
     std::thread::scope(|scope| {
         for worker in 0..WORKERS {
