@@ -262,3 +262,27 @@ impl fmt::Display for EndKind {
         })
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::codec;
+
+    #[test]
+    fn reasons_for_parking_keep_their_numbers_on_disk() {
+        let numbered = [
+            ParkReason::Diverged,
+            ParkReason::Panicked,
+            ParkReason::Undecodable,
+            ParkReason::Unregistered,
+            ParkReason::MissingResource,
+            ParkReason::Corrupt,
+            ParkReason::Poison,
+            ParkReason::Paused,
+            ParkReason::Salvaged,
+        ];
+        for (number, reason) in (0..).zip(numbered) {
+            assert_eq!(codec::encode(&reason), [number], "{reason:?}");
+        }
+    }
+}
