@@ -5,5 +5,6 @@
 
 mod damaged;
 mod going_on;
+mod keyed;
 mod refused;
 mod sound;

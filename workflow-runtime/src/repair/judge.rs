@@ -75,6 +75,10 @@ pub(super) fn judge(
     if missing > 0 {
         judged.doubt(format!("{missing} letters that it was sent are lost"));
     }
+    if verified.unchecked {
+        // By the store's own checks alone nothing goes on: a first record that is damaged looks the same.
+        judged.doubt("its chain was not checked, for want of the audit key".to_owned());
+    }
     let report = SalvagedRun {
         run,
         workflow: judged.saved.header.workflow.clone(),

@@ -26,7 +26,7 @@ pub struct RepairOptions {
 impl RepairOptions {
     /// Checks journals with the key that their engine was given
     /// ([`EngineBuilder::audit_key`](crate::EngineBuilder::audit_key)). Without it, such journals are put together by
-    /// the store's own checks alone, and the report counts them.
+    /// the store's own checks alone, and those that have not ended are parked.
     #[must_use]
     pub fn audit_key(mut self, key: [u8; 32]) -> Self {
         self.audit_key = Some(AuditKey::new(key));
