@@ -364,6 +364,10 @@ impl<F: Fn(&mut Vec<Bytes>) + Send + Sync + 'static> Store for Edited<F> {
         self.store.failure()
     }
 
+    fn failed(&self) -> BoxFuture<'static, String> {
+        self.store.failed()
+    }
+
     fn check(&self) -> BoxFuture<'_, StoreResult<()>> {
         self.store.check()
     }

@@ -111,7 +111,7 @@ pub fn open(path: &Path) {
 }
 
 /// What a directory takes on disk: allocated blocks, not lengths of files.
-fn disk_bytes(dir: &Path) -> u64 {
+pub fn disk_bytes(dir: &Path) -> u64 {
     use std::os::unix::fs::MetadataExt as _;
     let entries = std::fs::read_dir(dir).into_iter().flatten().flatten();
     let each = entries.map(|entry| match entry.metadata() {

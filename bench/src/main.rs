@@ -20,6 +20,7 @@ mod guard;
 mod inside;
 mod keys;
 mod leaving;
+mod removal;
 mod report;
 mod resume;
 mod rivals;
@@ -66,6 +67,10 @@ fn main() -> ExitCode {
         ["finished", runs] => {
             let runs = runs.parse().expect("a number of runs");
             return met(finished::finished(scratch, runs));
+        }
+        ["removal", runs] => {
+            let runs = runs.parse().expect("a number of runs");
+            return met(removal::removal(scratch, runs));
         }
         ["processor"] => return met(cost::processor(scratch, repeats())),
         #[cfg(feature = "files")]
@@ -134,7 +139,7 @@ fn main() -> ExitCode {
         _ => {
             eprintln!(
                 "usage: bench all [--only SYSTEM,…,WORKLOAD,…] [--repeats N] [--short] [--missing] [--fresh] | quick | report FILE | \
-                 aims | floor | throughput | replay | resume | suspended | finished RUNS | processor | sustained | replay-file | \
+                 aims | floor | throughput | replay | resume | suspended | finished RUNS | removal RUNS | processor | sustained | replay-file | \
                  waiting-memory | open-empty | sleepers [N] | \
                  sleepers-store | timers | duplicates | signals | endless | guard | fan-out | shared-lookups | steps N | cost AT_ONCE RUNS | cost-replay STEPS"
             );

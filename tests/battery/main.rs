@@ -3,6 +3,7 @@
 //! `cargo run --release -p battery -- --scale 0.01` runs every row at a hundredth of its full figure and prints a table.
 //! `--only NAME` runs one row, `--seed N` one case of it, exactly as it was; `--json` prints JSON lines. The exit code is 1
 //! if anything was violated. Rows that need a process to be killed or starved start this program again (`--child`).
+//! `soak --minutes 30` is chaos for half an hour, with memory, descriptors and disk sampled and plotted.
 #![expect(
     clippy::print_stdout,
     reason = "it is a program, and this is its report"
@@ -19,9 +20,18 @@ use std::process::ExitCode;
 use self::options::Options;
 
 fn main() -> ExitCode {
+    let code = run();
+    rows::scratch::clean();
+    code
+}
+
+fn run() -> ExitCode {
     let words: Vec<String> = std::env::args().skip(1).collect();
     if rows::child::answer(&words) {
         return ExitCode::SUCCESS;
+    }
+    if let Some(("soak", rest)) = words.split_first().map(|(word, rest)| (&**word, rest)) {
+        return rows::soak::command(rest);
     }
     let options = match Options::parse(words.into_iter()) {
         Ok(options) => options,

@@ -7,7 +7,8 @@ pub(crate) const USAGE: &str = "battery [--scale SHARE] [--only NAME] [--seed N]
   --scale SHARE  the share of each row's full figure; 0.01 otherwise
   --only NAME    one row only
   --seed N       one case only, exactly as it was
-  --json         JSON lines instead of a table";
+  --json         JSON lines instead of a table
+battery soak [--minutes N] …, which `battery soak --help` explains";
 
 /// What the battery is asked for.
 #[derive(Debug, Clone, PartialEq)]

@@ -23,9 +23,10 @@ mod poison;
 mod power;
 mod read_only;
 mod refusing;
-mod scratch;
+pub(crate) mod scratch;
 mod sized;
 mod slow;
+pub(crate) mod soak;
 mod told;
 mod torn;
 mod two_processes;
@@ -118,7 +119,7 @@ const fn row(
 }
 
 /// All rows.
-pub(crate) const ALL: [Row; 26] = [
+pub(crate) const ALL: [Row; 27] = [
     row(
         "simulation",
         (1_000_000, 1),
@@ -238,6 +239,8 @@ pub(crate) const ALL: [Row; 26] = [
         How::Seeds(changed::case),
         "parked",
     ),
+    // The size is in seconds.
+    row("soak", (1_800, 9), How::Size(soak::case), "orders"),
     row("newer-format", (300, 3), How::Seeds(newer::case), "refused"),
     row(
         "newer-journal-file",

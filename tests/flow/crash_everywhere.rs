@@ -171,7 +171,7 @@ async fn after_a_failed_write_nothing_is_acknowledged_and_a_reopened_store_goes_
                     }
                     let error = result.expect_err("is not acknowledged");
                     assert!(
-                        matches!(error, RunError::Engine(EngineError::Stopped(_))),
+                        matches!(error, RunError::Engine(EngineError::Store(_))),
                         "{error:?}"
                     );
                 }

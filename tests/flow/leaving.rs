@@ -231,6 +231,48 @@ async fn a_thousand_runs_due_together_all_come_back() {
     assert_eq!(ledger.asked(), 1_000);
 }
 
+/// How many runs that only wait stay for their whole moment.
+const CROWD: usize = 256;
+
+#[tokio::test]
+async fn of_a_crowd_that_sleeps_for_long_all_but_some_leave_at_once() {
+    // Less than `patient` waits: who is back within the moment stays.
+    let moment = Duration::from_secs(1800);
+    let ledger = Ledger::shared();
+    let builder = engine(&ledger).evict_after(moment);
+    let engine = builder.open_in_memory().await.expect("opens");
+    let mut runs = Vec::new();
+    for n in 0..2 * CROWD {
+        let millis = 2 * u64::try_from(moment.as_millis()).expect("it fits");
+        let run = engine.start(napping(1, millis)).await.expect("starts");
+        runs.push(run);
+        assert!(engine.runs_in_memory() <= n + 1);
+    }
+    until_memory_holds(&engine, CROWD).await;
+    assert_eq!(ledger.asked(), 2 * CROWD);
+    // Those that wait for a letter stay for a second, and are found by it after that.
+    let patient = engine.start(patient(1)).await.expect("starts");
+    assert_eq!(engine.runs_in_memory(), CROWD + 1);
+    until_memory_holds(&engine, CROWD).await;
+    patient.signal("name", "ada").await.expect("sends");
+    assert_eq!(patient.result().await.expect("ends well"), 1);
+    // Whoever comes back in less than the moment stays, however many there are.
+    let brief = engine.start(napping(1, 300)).await.expect("starts");
+    assert_eq!(engine.runs_in_memory(), CROWD + 1);
+    tokio::time::sleep(Duration::from_millis(50)).await;
+    assert_eq!(engine.runs_in_memory(), CROWD + 1);
+    assert_eq!(brief.result().await.expect("ends well"), 1);
+    // Room is made by those who go.
+    for run in &runs[..10] {
+        run.cancel().await.expect("cancelled");
+        run.result().await.expect_err("it was cancelled");
+    }
+    until_memory_holds(&engine, CROWD - 10).await;
+    engine.start(answering()).await.expect("starts");
+    tokio::time::sleep(Duration::from_millis(1_500)).await;
+    assert_eq!(engine.runs_in_memory(), CROWD - 9, "there was room");
+}
+
 /// Starts the same run again and again: each start is in memory for a moment, and drives nothing.
 async fn ask_again(engine: &Engine, key: &str, until: impl Future<Output = ()>) {
     let again = async {

@@ -20,6 +20,7 @@ mod divergence;
 mod drawing;
 mod durable;
 mod engine;
+mod failing_store;
 mod family;
 mod forgetting;
 mod forking;

@@ -2,9 +2,11 @@
 
 use std::collections::HashSet;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
+use futures::FutureExt as _;
 use workflow_runtime::store::memory::{Fault, FaultPlan, MemoryStore, Surviving};
 use workflow_runtime::store::{RunQuery, Store};
 use workflow_runtime::{
@@ -300,4 +302,39 @@ async fn a_tick_whose_run_was_deleted_is_not_run_again() {
         past.delete().await.expect("is deleted");
     }
     assert_eq!(ledger.asked(), 3);
+}
+
+#[tokio::test]
+async fn a_run_that_is_deleted_while_it_is_verified_is_not_called_damaged() {
+    let ledger = Ledger::shared();
+    let store = MemoryStore::new();
+    let engine = engine(&ledger).open_with(store.clone()).await;
+    let engine = engine.expect("opens");
+    let mut runs = Vec::new();
+    for order in 0..3 {
+        let run = engine.start(pay(order)).await.expect("starts");
+        run.result().await.expect("completes");
+        runs.push(run.id());
+    }
+    engine.shutdown().await.expect("closes");
+    let store = store.reopen(Surviving::Synced);
+    // The second journal that is read is that of a run which a sweep removes right before.
+    let (reads, gone) = (AtomicUsize::new(0), runs[1]);
+    let swept = store.clone();
+    let edited = Edited {
+        store,
+        edit: move |frames: &mut Vec<Bytes>| {
+            if reads.fetch_add(1, Ordering::Relaxed) == 1 {
+                let deleted = swept.delete(vec![gone]).now_or_never();
+                assert_eq!(deleted.expect("at once").expect("deleted"), 1);
+                frames.clear();
+            }
+        },
+    };
+    let engine = Engine::builder().open_with(edited).await.expect("opens");
+    let verified = engine.verify().await.expect("verifies");
+    assert_eq!(verified.damaged, []);
+    assert_eq!(verified.runs, 2, "{verified:?}");
+    let unknown = engine.journal(gone).await;
+    assert!(matches!(unknown, Err(EngineError::UnknownRun(_))));
 }

@@ -11,6 +11,7 @@
 
 use std::fmt;
 use std::str::FromStr;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use serde::{Deserialize, Serialize};
@@ -116,7 +117,7 @@ id_text!(StepId, "step_", "step");
 id_text!(MessageId, "msg_", "message");
 
 /// Where the ids of runs without a key come from.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 pub(crate) enum RunIds {
     /// Chance and the machine's clock.
     #[default]
@@ -126,7 +127,7 @@ pub(crate) enum RunIds {
         not(feature = "testing"),
         expect(dead_code, reason = "made for tests only")
     )]
-    Seeded { seed: u64, made: AtomicU64 },
+    Seeded { seed: u64, made: Arc<AtomicU64> },
 }
 
 impl RunIds {
@@ -135,7 +136,7 @@ impl RunIds {
     pub(crate) fn seeded(seed: u64) -> Self {
         Self::Seeded {
             seed,
-            made: AtomicU64::new(0),
+            made: Arc::new(AtomicU64::new(0)),
         }
     }
 

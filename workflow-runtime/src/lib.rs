@@ -93,6 +93,8 @@ pub mod journal;
 
 pub mod store;
 
+pub mod repair;
+
 #[cfg(feature = "export")]
 pub mod export;
 
@@ -140,10 +142,11 @@ pub use engine::Export;
 pub use engine::{AcceptStart, Acceptance, Accepted, Delivery, Inbox, InboxError, InboxEvent};
 pub use engine::{
     Cancel, CatchUp, Debounce, Debounced, Duplicate, DuplicateBody, DuplicateKind, Duplicates,
-    Engine, EngineBuilder, EngineError, Fork, ForkPoint, Lineage, OnConflict, OnFailure, Overlap,
-    ParseCursorError, Paused, Queue, QueueDescription, QueueHandle, Retention, RunCursor, RunError,
-    RunHandle, RunStatus, Runs, RunsPage, Schedule, ScheduleDescription, ScheduleHandle,
-    SendSignal, Sent, Shutdown, Start, Terminate, Verification, Warning, Watch,
+    Engine, EngineBuilder, EngineError, Fork, ForkPoint, Health, Lineage, Metrics, OnConflict,
+    OnFailure, Overlap, ParseCursorError, Paused, Queue, QueueDescription, QueueHandle, Retention,
+    RunCursor, RunError, RunHandle, RunStatus, Runs, RunsPage, Schedule, ScheduleDescription,
+    ScheduleHandle, SendSignal, Sent, Shutdown, Start, StoreFailure, Terminate, Verification,
+    Warning, Watch,
 };
 pub use engine::{Message, OutboxHandle, RelayOptions, SetAside};
 pub use error::{Error, Interrupted, Result, ResultExt};

@@ -9,6 +9,10 @@ use std::time::Instant;
 
 use super::catalogue::Contestant;
 
+/// Names a directory with programs that were built before, `rival-SYSTEM` each and `rival-SYSTEM.seconds` with what building took.
+/// Who is there is not built.
+const BUILT: &str = "BENCH_RIVALS";
+
 /// A contestant's program.
 #[derive(Debug, Clone)]
 pub struct Program {
@@ -45,6 +49,10 @@ impl Build {
 ///
 /// What cargo said last.
 pub fn program(contestant: &Contestant, bench: &Path) -> Result<Program, String> {
+    let built = std::env::var_os(BUILT).map(PathBuf::from);
+    if let Some(program) = built.and_then(|dir| found(contestant, bench, &dir)) {
+        return Ok(program);
+    }
     let target = bench.join("target/rivals").join(contestant.system);
     let manifest = bench
         .join("rivals")
@@ -73,6 +81,21 @@ pub fn program(contestant: &Contestant, bench: &Path) -> Result<Program, String>
         build: build.and_then(|text| Build::parse(&text)),
         bytes,
         crates: crates(contestant, &manifest),
+        path,
+    })
+}
+
+/// A contestant's program in a directory of such, if it is there.
+fn found(contestant: &Contestant, bench: &Path, dir: &Path) -> Option<Program> {
+    let name = format!("rival-{}", contestant.system);
+    let path = dir.join(&name);
+    let bytes = std::fs::metadata(&path).ok()?.len();
+    let build = std::fs::read_to_string(dir.join(format!("{name}.seconds"))).ok();
+    let manifest = bench.join("rivals").join(contestant.system);
+    Some(Program {
+        build: build.and_then(|text| Build::parse(&text)),
+        bytes,
+        crates: crates(contestant, &manifest.join("Cargo.toml")),
         path,
     })
 }
@@ -140,6 +163,19 @@ mod tests {
         };
         assert_eq!(Build::parse("364.0 250.5\n"), Some(build));
         assert_eq!(Build::parse("364"), None);
+    }
+
+    #[test]
+    fn a_program_that_was_built_before_is_found_with_what_building_took() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let contestant = super::super::catalogue::CONTESTANTS[0];
+        assert!(found(&contestant, dir.path(), dir.path()).is_none());
+        std::fs::write(dir.path().join("rival-own"), "12345").expect("written");
+        std::fs::write(dir.path().join("rival-own.seconds"), "3.0 2.5").expect("written");
+        let program = found(&contestant, dir.path(), dir.path()).expect("it is there");
+        assert_eq!((program.bytes, program.crates), (5, None));
+        let build = program.build.expect("it is noted");
+        assert_eq!((build.wall, build.cpu), (3.0, 2.5));
     }
 
     #[test]

@@ -2,7 +2,7 @@
 //!
 //! Owns how children are started, heard and ended, and what they do. It never judges: that is for whoever started them.
 
-use std::io::{BufRead as _, BufReader, Read as _};
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::path::Path;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::Arc;
@@ -11,10 +11,10 @@ use std::time::{Duration, Instant};
 
 use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
-use workflow_runtime::Engine;
+use workflow_runtime::{Engine, Health};
 
 use super::workload::{self, Line, World, transfer};
-use super::{hostile, poison, sized};
+use super::{hostile, poison, sized, soak};
 
 /// A child that is not done after so long is stuck.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(120);
@@ -47,6 +47,10 @@ pub(crate) fn answer(words: &[String]) -> bool {
         ["hold", dir] => hold(Path::new(dir)),
         ["poison", kind, dir] => runtime().block_on(poison::live(kind, Path::new(dir))),
         ["sized", kind, size, dir] => sized::live(kind, number(size), Path::new(dir)),
+        ["soak", dir, first, rate, leak] => {
+            let rate = rate.parse().expect("the parent gives numbers");
+            soak::live(Path::new(dir), number(first), rate, leak);
+        }
         ["hostile", seed] => hostile::live(number(seed)),
         _ => panic!("no task is called {words:?}"),
     }
@@ -110,6 +114,18 @@ impl Process {
         Self { child, lines }
     }
 
+    /// Its number.
+    pub(crate) fn id(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// Says something to a process that listens. One that is gone does not.
+    pub(crate) fn tell(&mut self, text: &str) {
+        if let Some(input) = &mut self.child.stdin {
+            let _ = input.write_all(text.as_bytes());
+        }
+    }
+
     /// Gives what it says next, if that is before the deadline.
     pub(crate) fn next_line(&self, deadline: Instant) -> Option<String> {
         let left = deadline.saturating_duration_since(Instant::now());
@@ -148,6 +164,9 @@ impl Drop for Process {
     }
 }
 
+/// Set where the disk refuses once and works again: then the process goes on.
+pub(crate) const REOPENS: &str = "REOPENS";
+
 /// Transfers to be done.
 struct Work {
     numbers: std::ops::Range<u64>,
@@ -165,6 +184,7 @@ impl Work {
         };
         Line::Ready.say();
         when_open();
+        let numbers = self.numbers.clone();
         let slots = Arc::new(Semaphore::new(self.at_once));
         let mut tasks = JoinSet::new();
         for number in self.numbers {
@@ -185,7 +205,12 @@ impl Work {
         }
         tasks.join_all().await;
         match engine.failure() {
-            Some(reason) => keep_to_it(&engine, &reason).await,
+            Some(reason) => {
+                keep_to_it(&engine, &reason).await;
+                if std::env::var_os(REOPENS).is_some() {
+                    go_on(engine, numbers, self.size).await;
+                }
+            }
             None => {
                 if let Err(error) = engine.shutdown().await {
                     Line::Stopped(error.to_string()).say();
@@ -195,8 +220,32 @@ impl Work {
     }
 }
 
+/// Reopens the engine in the process whose disk refused something, and has everything done to its end.
+async fn go_on(engine: Engine, numbers: std::ops::Range<u64>, size: u64) {
+    let mended = match engine.reopen().await {
+        Ok(mended) => mended,
+        Err(error) => return Line::Trouble(format!("19: it does not reopen: {error}")).say(),
+    };
+    if mended.health() != Health::Running || mended.metrics().store_failed {
+        Line::Trouble(format!("19: reopened, it is {}", mended.health())).say();
+    }
+    for number in numbers {
+        if let Err(error) = workload::one(&mended, number, size, &|line| line.say()).await {
+            Line::Trouble(format!("transfer {number}, reopened: {error}")).say();
+        }
+    }
+    if let Err(error) = mended.shutdown().await {
+        Line::Trouble(format!("16: reopened, it does not close: {error}")).say();
+    }
+}
+
 /// After an error of the disk nothing is acknowledged any more.
 async fn keep_to_it(engine: &Engine, reason: &str) {
+    let is_said =
+        matches!(engine.health(), Health::StoreFailed(failure) if failure.error == reason);
+    if !is_said || !engine.metrics().store_failed {
+        Line::Trouble(format!("19: after {reason}: it is {}", engine.health())).say();
+    }
     let started = engine.start(transfer(u64::MAX, 0)).key("late").await;
     if let Ok(run) = started {
         let late = format!("19: after {reason}: {} was acknowledged", run.id());

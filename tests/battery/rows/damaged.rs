@@ -8,6 +8,7 @@ use std::sync::{Arc, LazyLock, mpsc};
 use std::time::Duration;
 
 use tempfile::TempDir;
+use workflow_runtime::repair::{Fate, repair};
 use workflow_runtime::store::sled::{SledOptions, SledStore};
 use workflow_runtime::store::{NoteKey, RunQuery, Store, StoreError, StoreResult};
 use workflow_runtime::{RunError, RunStatus};
@@ -219,8 +220,8 @@ fn judge(path: &Path, seed: u64) -> Case {
                 format!("18: it was refused, and changed: {error}")
             });
             case.count = 1;
-            case.also = place("refused", &error.to_string());
-            case.trace = error.to_string();
+            case.trace = format!("{}: {error}", place("refused", &error.to_string()));
+            salvage(path, &before, &mut case);
             return case;
         }
     };
@@ -235,6 +236,56 @@ fn judge(path: &Path, seed: u64) -> Case {
         go_on(store, seed, &mut case).await;
     });
     case
+}
+
+/// Repairs a store that was refused: nothing that is called whole is another, and the new store is sound.
+fn salvage(path: &Path, before: &BTreeMap<PathBuf, Vec<u8>>, case: &mut Case) {
+    let to = path.with_file_name("repaired");
+    let repaired = match repair(path, &to) {
+        Ok(repaired) => repaired,
+        // A store of another release, as far as its marker says.
+        Err(StoreError::NewerFormat { .. }) => return,
+        Err(error) => return case.wrong(format!("18: it cannot be repaired: {error}")),
+    };
+    case.holds(scratch::files(path) == *before, || {
+        "18: the repair changed the damaged store".to_owned()
+    });
+    let now = scratch::runtime().block_on(async {
+        let store = open(&to).expect("a repaired store opens");
+        let content = read(&store).await;
+        store.check().await.expect("a repaired store is sound");
+        store.close().await.expect("it can be closed");
+        content
+    });
+    case.holds(now.errors.is_empty(), || format!("18: {:?}", now.errors));
+    for run in &repaired.runs {
+        let records = format!("{} record ", run.run);
+        let of = |content: &BTreeMap<String, blake3::Hash>| {
+            let of = content
+                .iter()
+                .filter(|(name, _)| name.starts_with(&records));
+            of.map(|(name, hash)| (name.clone(), *hash))
+                .collect::<BTreeMap<_, _>>()
+        };
+        let (was, is) = (of(&SOUND.content), of(&now.found));
+        let holds = match run.fate {
+            Fate::Whole => was == is,
+            _ => is.iter().all(|(name, hash)| was.get(name) == Some(hash)),
+        };
+        case.holds(holds, || format!("18: {run} is another after the repair"));
+    }
+    let runs = SOUND
+        .content
+        .keys()
+        .filter(|name| name.ends_with(" header"));
+    let (whole, runs) = (repaired.count(Fate::Whole), runs.count());
+    case.trace = format!("{}; {whole} of {runs} runs salvaged whole", case.trace);
+    case.also = match whole * 100 / runs.max(1) {
+        100.. => "refused, all runs salvaged whole",
+        90.. => "refused, at least 90 % of the runs salvaged whole",
+        50.. => "refused, at least half of the runs salvaged whole",
+        _ => "refused, less than half of the runs salvaged whole",
+    };
 }
 
 /// Where damage was said to be.
@@ -258,6 +309,7 @@ fn is_typed(error: &StoreError) -> bool {
             | StoreError::NewerFormat { .. }
             | StoreError::Io { .. }
             | StoreError::Stopped { .. }
+            | StoreError::Failed { .. }
     )
 }
 

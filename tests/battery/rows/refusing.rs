@@ -1,6 +1,7 @@
 //! A disk that refuses: `EIO` at a sync or a write, of the log, of the database, of a file that is begun.
 //!
-//! The refusals come from a preloaded shim. Nothing is acknowledged after the first, and the next process goes on.
+//! The refusals come from a preloaded shim. Nothing is acknowledged after the first, the engine says so, and the
+//! next process goes on; where one sync was refused, the same process with a reopened engine before.
 
 use super::Case;
 use super::child::{self, PATIENCE, Process};
@@ -37,6 +38,11 @@ pub(super) fn case(seed: u64) -> Case {
         .env("FAIL_FILE", file)
         .env("FAIL_WRITE_EIO", "1")
         .env(variable, at.to_string());
+    // One sync is refused, but every write from the moment on: then only the next process finds a disk that works.
+    let reopens = variable == "FAIL_SYNC_AT";
+    if reopens {
+        command.env(child::REOPENS, "1");
+    }
     let (said, status) = Process::start(command).hear_out(PATIENCE);
     let mut told = Told::default();
     told.hear_text(&said);
@@ -45,8 +51,12 @@ pub(super) fn case(seed: u64) -> Case {
     }
     // Not every moment comes: the archiver may have less to do, the mark may be written seldom.
     let is_stopped = told.stopped.is_some();
-    if !is_stopped && told.finished.len() < 400 {
+    let went_on = told.finished.len() == 400;
+    if !is_stopped && !went_on {
         told.wrong("19: it neither stopped nor finished".into());
+    }
+    if reopens && told.is_ready && !went_on {
+        told.wrong("19: it did not go on when it was reopened".into());
     }
     if !is_stopped && file == ".log" {
         told.wrong("19: a refusal of the log was not noticed".into());

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::Mutex;
 use std::time::Duration;
 
 use tempfile::TempDir;
@@ -16,13 +17,51 @@ use super::workload::{self, World};
 /// A run that does not go on for so long never will.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Makes a directory that goes with the case.
+/// Where the directories of this process are. A static is never dropped, so that [`clean`] has to be called.
+static ROOT: Mutex<Option<TempDir>> = Mutex::new(None);
+
+/// What the names of such places begin with; then comes the number of the process.
+const PREFIX: &str = "battery-";
+
+/// Makes a directory that goes with the case, or at the latest with the process.
 pub(crate) fn directory() -> TempDir {
-    let mut builder = tempfile::Builder::new();
-    builder
-        .prefix("battery-")
-        .tempdir()
-        .expect("a temporary directory can be made")
+    let mut root = ROOT.lock().expect("nobody panics with it");
+    let root = root.get_or_insert_with(|| {
+        let here = std::env::temp_dir();
+        remove_left(&here);
+        let prefix = format!("{PREFIX}{}-", std::process::id());
+        let made = tempfile::Builder::new().prefix(&prefix).tempdir_in(here);
+        made.expect("a temporary directory can be made")
+    });
+    let made = tempfile::Builder::new().prefix("case-").tempdir_in(root);
+    made.expect("a temporary directory can be made")
+}
+
+/// Removes all directories of this process, those that statics hold as well.
+pub(crate) fn clean() {
+    let root = ROOT.lock().expect("nobody panics with it").take();
+    drop(root);
+}
+
+/// Removes what processes left that were killed: those whose number nobody has any more.
+fn remove_left(place: &Path) {
+    let Ok(entries) = fs::read_dir(place) else {
+        return;
+    };
+    for entry in entries.flatten() {
+        let name = entry.file_name();
+        let owner = name.to_str().and_then(|name| {
+            let (owner, _) = name.strip_prefix(PREFIX)?.split_once('-')?;
+            owner.parse::<u32>().ok()
+        });
+        if let Some(owner) = owner
+            && Path::new("/proc/self").exists()
+            && !Path::new(&format!("/proc/{owner}")).exists()
+        {
+            // Somebody else may be about to do the same.
+            let _ = fs::remove_dir_all(entry.path());
+        }
+    }
 }
 
 /// Makes a runtime of one thread.
@@ -154,5 +193,34 @@ fn said(command: &mut Command) -> Result<(), String> {
             "{name}: {}",
             String::from_utf8_lossy(&output.stderr).trim()
         )),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_killed_process_left_goes_and_what_a_living_one_has_stays() {
+        let place = tempfile::tempdir().expect("made");
+        let mine = format!("{PREFIX}{}-a", std::process::id());
+        // No process has this number: Linux gives none above 2^22.
+        let left = format!("{PREFIX}4294967295-a");
+        for name in [&mine, &left, &"battery-x-a".into(), &"other".into()] {
+            fs::create_dir_all(place.path().join(name).join("store")).expect("made");
+        }
+        remove_left(place.path());
+        let there = |name: &str| place.path().join(name).exists();
+        assert!(there(&mine) && there("battery-x-a") && there("other"));
+        assert!(!there(&left));
+    }
+
+    #[test]
+    fn directories_lie_in_one_place_that_names_its_process() {
+        let (one, other) = (directory(), directory());
+        let place = one.path().parent().expect("a place");
+        assert_eq!(other.path().parent(), Some(place));
+        let name = place.file_name().expect("a name").to_string_lossy();
+        assert!(name.starts_with(&format!("{PREFIX}{}-", std::process::id())));
     }
 }

@@ -57,6 +57,8 @@ impl Told {
                     ));
                 }
             }
+            Line::Gone(number) => self.wrong(format!("1: transfer {number} is gone")),
+            Line::Swept(runs) => self.wrong(format!("20: {runs} runs were deleted")),
             Line::Effect(step, number, what, value) => self.act(step, number, what, value),
             Line::Stopped(reason) => self.stopped = Some(reason),
             Line::Trouble(what) => self.wrong(what),

@@ -1,5 +1,6 @@
 //! A torn write: the last block of the log cut at every 512-byte boundary, in four ways.
 
+use std::ffi::OsString;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -26,8 +27,15 @@ pub(super) fn case(seed: u64) -> Case {
     let size = SIZES[usize::try_from(seed).expect("small") % SIZES.len()] + chance.below(300);
     let directory = scratch::directory();
     let (told, image) = killed(directory.path(), size);
-    let [earlier, after] =
-        [&image.0, &image.1].map(|store| fs::read(log_of(store)).expect("there is a log"));
+    // The last write may have begun a file of its own, made of the spare one.
+    let name = newest_log(&image.1);
+    let log_of = |store: &Path| store.join("log").join(&name);
+    let begins_a_file = !log_of(&image.0).exists();
+    let after = fs::read(log_of(&image.1)).expect("there is a log");
+    let earlier = match begins_a_file {
+        true => Vec::new(),
+        false => fs::read(log_of(&image.0)).expect("there is a log"),
+    };
     // Not the last byte that is no zero: a block may end with zeros. A new file ends with its last block.
     let differs = earlier
         .iter()
@@ -48,6 +56,9 @@ pub(super) fn case(seed: u64) -> Case {
         let torn = directory.path().join("torn");
         // The database and the mark as they were before the write.
         scratch::copy(&image.0, &torn);
+        if begins_a_file && torn.join("log/next").exists() {
+            fs::remove_file(torn.join("log/next")).expect("removed");
+        }
         let mut bytes = after.clone();
         match way {
             "short" => bytes.truncate(cut),
@@ -109,10 +120,10 @@ fn killed(directory: &Path, size: u64) -> (Told, (PathBuf, PathBuf)) {
     (told, (before, directory.join("after")))
 }
 
-/// The newest file of a store's log.
-fn log_of(store: &Path) -> PathBuf {
-    let names = fs::read_dir(store.join("log")).expect("there is a log");
-    let paths = names.map(|entry| entry.expect("readable").path());
-    let logs = paths.filter(|path| path.extension().is_some_and(|ext| ext == "log"));
+/// The name of the newest file of a store's log.
+fn newest_log(store: &Path) -> OsString {
+    let entries = fs::read_dir(store.join("log")).expect("there is a log");
+    let names = entries.map(|entry| entry.expect("readable").file_name());
+    let logs = names.filter(|name| Path::new(name).extension().is_some_and(|ext| ext == "log"));
     logs.max().expect("there is a log")
 }

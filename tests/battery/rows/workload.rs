@@ -44,6 +44,10 @@ pub(crate) enum Line {
     Sent(u64, bool),
     /// This result was acknowledged.
     Finished(u64, Transferred),
+    /// This run is not in the store any more.
+    Gone(u64),
+    /// So many ended runs were deleted.
+    Swept(u64),
     /// A step acted: its id, the transfer, what, and the value.
     Effect(StepId, u64, String, u64),
     /// The store said that it stops, and keeps to it.
@@ -61,6 +65,8 @@ impl fmt::Display for Line {
             Self::Finished(number, Transferred { nonce, settled }) => {
                 write!(f, "@finished {number} {nonce} {settled}")
             }
+            Self::Gone(number) => write!(f, "@gone {number}"),
+            Self::Swept(runs) => write!(f, "@swept {runs}"),
             Self::Effect(step, number, what, value) => {
                 write!(f, "@effect {step} {number} {what} {value}")
             }
@@ -87,6 +93,8 @@ impl Line {
                 let (nonce, settled) = (nonce.parse().ok()?, settled.parse().ok()?);
                 Self::Finished(number.parse().ok()?, Transferred { nonce, settled })
             }
+            ["swept", runs] => Self::Swept(runs.parse().ok()?),
+            ["gone", number] => Self::Gone(number.parse().ok()?),
             ["effect", step, number, what, value] => {
                 let (step, number) = (step.parse().ok()?, number.parse().ok()?);
                 Self::Effect(step, number, what.to_owned(), value.parse().ok()?)
@@ -135,7 +143,7 @@ impl World {
         }
     }
 
-    fn act(&self, number: u64, what: &str, value: u64) {
+    pub(crate) fn act(&self, number: u64, what: &str, value: u64) {
         let step = get_step_metadata().step_id;
         self.say(Line::Effect(step, number, what.to_owned(), value));
     }
@@ -143,7 +151,7 @@ impl World {
 
 static DRAWN: AtomicU64 = AtomicU64::new(0);
 
-fn unrepeatable() -> u64 {
+pub(crate) fn unrepeatable() -> u64 {
     let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
     let nanos = since.map_or(0, |since| since.as_nanos() as u64);
     let drawn = DRAWN.fetch_add(1, Ordering::Relaxed);
@@ -188,7 +196,7 @@ async fn book(
     Ok(Booked { value, ballast })
 }
 
-fn ballast(value: u64, size: u64) -> String {
+pub(crate) fn ballast(value: u64, size: u64) -> String {
     let letter = |at: u64| char::from(b'a' + (mix(value, at / 16) >> (at % 16)) as u8 % 26);
     (0..size).map(letter).collect()
 }

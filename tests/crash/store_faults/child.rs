@@ -251,7 +251,7 @@ async fn until_it_fails(path: &Path) {
                     seq += 1;
                     say(&format!("ack 1 {seq} 300"));
                 }
-                Err(StoreError::Io { .. } | StoreError::Stopped { .. }) => refused = true,
+                Err(StoreError::Failed { .. }) => refused = true,
                 Err(other) => panic!("{other:?}"),
             }
         }
@@ -271,7 +271,7 @@ async fn until_it_fails(path: &Path) {
     ];
     for answer in answers {
         match answer {
-            Err(StoreError::Stopped { reason: said }) => assert_eq!(said, reason),
+            Err(StoreError::Failed { error }) => assert_eq!(error, reason),
             other => panic!("after `{reason}`: {other:?}"),
         }
     }

@@ -201,7 +201,7 @@ async fn noted(store: &SledStore, n: u64) -> StoreResult<Option<u64>> {
 pub(super) async fn look(store: &SledStore, told: Told) -> Look {
     match examine(store, told).await {
         Ok(look) => look,
-        Err(StoreError::Corrupt { .. } | StoreError::Stopped { .. } | StoreError::Io { .. }) => {
+        Err(StoreError::Corrupt { .. } | StoreError::Failed { .. } | StoreError::Io { .. }) => {
             Look::Refused
         }
         Err(other) => panic!("a read answers with {other:?}"),

@@ -131,7 +131,7 @@ pub(super) async fn look(store: &SledStore, expected: Expected) -> Look {
     let kept: StoreResult<KeptJournal> = store.journal(id(expected.n)).await;
     let kept = match kept {
         Ok(kept) => kept,
-        Err(StoreError::Corrupt { .. } | StoreError::Stopped { .. } | StoreError::Io { .. }) => {
+        Err(StoreError::Corrupt { .. } | StoreError::Failed { .. } | StoreError::Io { .. }) => {
             return Look::Refused;
         }
         Err(other) => panic!("a read answers with {other:?}"),

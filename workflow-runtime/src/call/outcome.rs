@@ -164,6 +164,7 @@ pub(super) fn settle<R>(
     match (delay, outcome) {
         (Some(delay), Ok(failure)) => {
             let at = services.clock.now().after(delay);
+            services.counters.retried();
             let event = Event::AttemptFailed(AttemptFailed {
                 step: made.id,
                 name: name.into(),

@@ -7,12 +7,15 @@ use std::time::Duration;
 
 use tokio::sync::{Notify, Semaphore};
 
+use super::health::{self, UnderWay, Watched};
 use super::keyed::DEFAULT_KEY_TTL;
 use super::known_keys::KnownKeys;
+use super::metrics::Counters;
 use super::pause::{self, Pauses};
 use super::plan::Plan;
 use super::recovery::Recovery;
 use super::registry::Registry;
+use super::reopen::Again;
 use super::resources::Resources;
 use super::retention::{Retention, Retentions};
 use super::sleepers::{self, Sleepers};
@@ -59,6 +62,7 @@ const EVICT_AFTER: Duration = Duration::from_secs(10);
 const CLAIMS_AT_ONCE: usize = 64;
 
 /// Configures an engine; see [`Engine::builder`].
+#[derive(Clone)]
 pub struct EngineBuilder {
     registry: Registry,
     undo_steps: UndoSteps,
@@ -75,6 +79,8 @@ pub struct EngineBuilder {
     queues: Vec<Queue>,
     retentions: Retentions,
     relays: Vec<outbox::Relay>,
+    /// Whether the store failed before in this process.
+    reopened: bool,
     #[cfg(feature = "testing")]
     tested: Option<Arc<dyn super::tested::Tested>>,
 }
@@ -109,6 +115,7 @@ impl Default for EngineBuilder {
             queues: Vec::new(),
             retentions: Retentions::default(),
             relays: Vec::new(),
+            reopened: false,
             #[cfg(feature = "testing")]
             tested: None,
         }
@@ -195,6 +202,9 @@ impl EngineBuilder {
 
     /// Sets how long a run only waits (for a time, a signal, a child) before it leaves memory, to be
     /// rebuilt by replay when it is woken; 10 s otherwise. With `None` runs stay.
+    ///
+    /// While more than 256 runs only wait, those that come go sooner: at once if they wait for times alone, of which the next is
+    /// behind that moment, and after a second if a signal or a child may wake them.
     #[must_use]
     pub fn evict_after(mut self, moment: impl Into<Option<Duration>>) -> Self {
         self.config.evict_after = moment.into();
@@ -382,7 +392,13 @@ impl EngineBuilder {
     /// If the configuration cannot work or the store fails.
     pub async fn open_with(self, store: impl Store) -> Result<Engine, EngineError> {
         self.check()?;
-        let store: Arc<dyn Store> = Arc::new(store);
+        self.open_on(Arc::new(store)).await
+    }
+
+    /// The same, on a store that may be another one than the engine's first.
+    pub(super) async fn open_on(self, store: Arc<dyn Store>) -> Result<Engine, EngineError> {
+        let mut again = self.clone();
+        again.reopened = true;
         let payloads = Payloads::new(self.payload_limit, self.codec, &self.namespace);
         let keys = Arc::new(Book::new(
             store.clone(),
@@ -394,8 +410,11 @@ impl EngineBuilder {
             payloads,
             resources: Arc::new(self.resources),
             timers: Timers::start(self.clock.clone()),
+            crowd: Arc::default(),
             config: self.config,
             warnings: Warnings::default(),
+            counters: Counters::default(),
+            under_way: UnderWay::default(),
             recovery: Recovery::begin(self.clock.now()),
             clock: self.clock,
             run_ids: self.run_ids,
@@ -412,6 +431,10 @@ impl EngineBuilder {
         let shared = Arc::new(Shared {
             runs: Mutex::default(),
             closing: AtomicBool::new(false),
+            failed: Watched::default(),
+            again: Again::with(again),
+            reopened: self.reopened,
+            max_active: self.max_active.min(Semaphore::MAX_PERMITS),
             left: Notify::new(),
             published: Notify::new(),
             sleepers: Sleepers::default(),
@@ -428,6 +451,7 @@ impl EngineBuilder {
             services,
         });
         let _ = shared.services.engine.set(Arc::downgrade(&shared));
+        health::serve(&shared);
         pause::read(&shared).await?;
         queues::declare(&shared, self.queues).await?;
         task::resume_all(&shared).await?;

@@ -259,12 +259,14 @@ impl RunCore {
 
     pub(crate) fn begin_blocking(&self) {
         self.blocking.fetch_add(1, Ordering::AcqRel);
+        self.services.under_way.begin();
     }
 
     pub(crate) fn end_blocking(&self) {
         if self.blocking.fetch_sub(1, Ordering::AcqRel) == 1 {
             self.signal.nudge(); // the run may wait for this to be undone
         }
+        self.services.under_way.end();
     }
 
     /// How many blocking bodies run.
@@ -402,6 +404,13 @@ impl RunCore {
             wake_at = Some(wake_at.map_or(due, |at| at.min(due)));
         }
         Some(wake_at)
+    }
+
+    /// Says whether a letter may be what the run waits for.
+    pub(crate) fn waits_for_letters(&self) -> bool {
+        let state = self.state();
+        let outside = state.outside.as_ref();
+        outside.is_some_and(|outside| outside.waits_for_something())
     }
 
     /// Takes a record that is no outcome.

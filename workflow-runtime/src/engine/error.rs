@@ -190,6 +190,12 @@ pub enum EngineError {
     /// The engine no longer works.
     #[error("the engine has stopped: {0}")]
     Stopped(String),
+    /// The engine cannot be opened again from itself.
+    #[error("the engine cannot be reopened: {problem}")]
+    Reopen {
+        /// Why not, and the way out.
+        problem: String,
+    },
     /// A stored value cannot be read.
     #[error("the {what} of {run}: {problem}")]
     Payload {

@@ -124,7 +124,7 @@ impl<R: 'static> IntoFuture for Fork<R> {
 
 async fn fork(shared: &Arc<Shared>, origin: RunId, at: ForkPoint) -> Result<RunId, EngineError> {
     if shared.is_closing() {
-        return Err(EngineError::Stopped("it is shutting down".into()));
+        return Err(shared.refusal("it is shutting down"));
     }
     let header = handle::header(shared, origin).await?;
     let kept = shared.store.journal(origin).await?;

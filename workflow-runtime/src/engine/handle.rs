@@ -308,7 +308,7 @@ impl<W: Workflow> RunHandle<W> {
                         return Ok(Ok(self.newest_end(run).await.unwrap_or(end)));
                     }
                     Progress::Ended(end) => return Ok(Ok(end)),
-                    Progress::Stopped(reason) => return Err(EngineError::Stopped(reason.into())),
+                    Progress::Stopped(error) => return Err(*error),
                     // Parked once; by now it may have been taken up, or have ended. Or this was
                     // the entry of a start that found the run in the store.
                     Progress::Creating
@@ -346,7 +346,7 @@ impl<W: Workflow> RunHandle<W> {
                 // Taken up since: wait for that.
                 RunState::Active if is_new => {}
                 RunState::Active if shared.is_closing() => {
-                    return Err(EngineError::Stopped("it is shutting down".into()));
+                    return Err(shared.refusal("it is shutting down"));
                 }
                 // Active, and looked for before: nobody here drives it.
                 RunState::Active if std::mem::replace(&mut strayed, true) => {

@@ -57,7 +57,12 @@ impl Engine {
             .await?
             .filter(|header| *header.namespace == *shared.services.namespace)
             .ok_or(EngineError::UnknownRun(run))?;
-        Ok(Journal::new(header, records(shared, run).await?))
+        let records = records(shared, run).await?;
+        match records.is_empty() {
+            // Deleted between the two reads.
+            true => Err(EngineError::UnknownRun(run)),
+            false => Ok(Journal::new(header, records)),
+        }
     }
 
     /// Verifies the store and the chain of every run in it.
@@ -84,6 +89,10 @@ impl Engine {
                     });
                 match checked {
                     Ok(records) => verification.records += records,
+                    // Deleted since it was listed: there is nothing left of it that could be damaged.
+                    Err(EngineError::Journal(_)) if store.header(header.run).await?.is_none() => {
+                        continue;
+                    }
                     Err(EngineError::Journal(error)) => verification.damaged.push(error),
                     Err(error) => return Err(error),
                 }

@@ -61,7 +61,7 @@ pub(super) fn serve(shared: &Arc<Shared>) {
                 Ok(0) => {}
                 Ok(keys) => tracing::info!(keys, "expired keys were removed"),
                 Err(error) if shared.store.failure().is_some() => {
-                    tracing::error!(%error, "the sweep of keys stops: the store has");
+                    tracing::debug!(%error, "the sweep of keys stops: the store has");
                     return;
                 }
                 Err(error) => {

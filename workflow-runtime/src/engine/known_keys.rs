@@ -249,6 +249,22 @@ mod tests {
         assert_eq!(active.ask(run(1), INPUT), Answer::Named(run(1)));
     }
 
+    #[cfg(feature = "testing")]
+    #[tokio::test(start_paused = true)]
+    async fn a_key_is_free_at_the_moment_until_which_it_was_held() {
+        let clock = Clock::virtual_from(wall_clock());
+        let until = clock.now().after(Duration::from_secs(60));
+        let keys = KnownKeys::new(true, clock.clone());
+        let before = keys.before_reading();
+        let holding = Holding::Until(Some(until));
+        keys.remember(before, run(1), &header(1, ended()), holding);
+        clock.turn(59_999_999);
+        assert_eq!(keys.ask(run(1), INPUT), Answer::Same(run(1)));
+        clock.turn(1);
+        assert_eq!(clock.now(), until);
+        assert_eq!(keys.ask(run(1), INPUT), Answer::Nothing);
+    }
+
     #[test]
     fn what_has_changed_is_not_known_any_more() {
         let rest = || remembering(1, ended(), Holding::Until(None));

@@ -14,6 +14,7 @@ mod audit;
 mod begun;
 mod builder;
 pub(crate) mod core;
+pub(crate) mod crowd;
 #[cfg(feature = "testing")]
 mod custody;
 mod driver;
@@ -24,6 +25,7 @@ mod export;
 mod fork;
 mod generations;
 mod handle;
+mod health;
 mod inbox;
 mod inspect;
 mod keyed;
@@ -31,6 +33,7 @@ mod keys;
 mod known_keys;
 pub(crate) mod letters;
 mod lines;
+mod metrics;
 pub(crate) mod notes;
 pub(crate) mod obstacle;
 pub(crate) mod outbox;
@@ -45,6 +48,7 @@ mod published;
 mod queues;
 pub(crate) mod recovery;
 mod registry;
+mod reopen;
 pub(crate) mod resources;
 mod retention;
 mod retry;
@@ -98,11 +102,13 @@ pub use error::{EngineError, RunError};
 pub use export::Export;
 pub use fork::{Fork, ForkPoint};
 pub use handle::{RunHandle, RunStatus};
+pub use health::{Health, StoreFailure};
 pub use inbox::{AcceptStart, Acceptance, Accepted, Delivery, Inbox, InboxError, InboxEvent};
 pub use inspect::{ParseCursorError, RunCursor, Runs, RunsPage, Verification};
 pub use keyed::{OnConflict, OnFailure};
 pub use letters::{Cancel, SendSignal, Sent};
 pub use lines::Lineage;
+pub use metrics::Metrics;
 pub use outbox::{Message, OutboxHandle, RelayOptions, SetAside};
 pub use pause::Paused;
 pub use published::Watch;
@@ -153,7 +159,8 @@ struct Owner {
 
 impl Drop for Owner {
     fn drop(&mut self) {
-        self.shared.stop_all("the engine was dropped");
+        self.shared
+            .stop_all(&EngineError::Stopped("the engine was dropped".into()));
     }
 }
 
@@ -163,6 +170,11 @@ pub(crate) struct Shared {
     services: Arc<Services>,
     runs: Mutex<IdMap<RunId, Arc<RunEntry>>>,
     closing: AtomicBool,
+    failed: health::Watched,
+    again: reopen::Again,
+    /// Whether the store failed before in this process, and was opened again.
+    reopened: bool,
+    max_active: usize,
     /// Notified whenever a run leaves the engine.
     left: Notify,
     /// Notified whenever a run has published something.
@@ -196,8 +208,11 @@ pub(crate) struct Services {
     pub(crate) clock: Clock,
     pub(crate) run_ids: RunIds,
     pub(crate) timers: Arc<timers::Timers>,
+    pub(crate) crowd: Arc<crowd::Crowd>,
     pub(crate) config: Config,
     pub(crate) warnings: warnings::Warnings,
+    pub(crate) counters: metrics::Counters,
+    pub(crate) under_way: health::UnderWay,
     pub(crate) recovery: recovery::Recovery,
     /// The right to be active, for a limited number of runs at a time.
     pub(crate) active: Arc<Semaphore>,
@@ -363,7 +378,13 @@ impl Shared {
     }
 
     /// Takes a run out of memory and tells whoever waits for it.
-    fn leave(&self, run: RunId, entry: &Arc<RunEntry>, progress: Progress) {
+    fn leave(&self, run: RunId, entry: &Arc<RunEntry>, mut progress: Progress) {
+        if let Progress::Stopped(why) = &mut progress
+            && matches!(**why, EngineError::Stopped(_))
+            && self.store_failure().is_some()
+        {
+            **why = self.refusal("its task was stopped"); // whoever waits hears of the cause
+        }
         {
             let mut runs = self.runs();
             if runs
@@ -404,7 +425,7 @@ impl Shared {
             self.leave(
                 run,
                 entry,
-                Progress::Stopped("the engine was shut down".into()),
+                Progress::Stopped(Box::new(self.refusal("the engine was shut down"))),
             );
             return;
         }
@@ -429,7 +450,7 @@ impl Shared {
     }
 
     /// Stops every task at once.
-    fn stop_all(&self, reason: &str) {
+    fn stop_all(&self, why: &EngineError) {
         self.closing.store(true, Ordering::Release);
         self.plan.stop();
         self.relays.stop();
@@ -437,7 +458,7 @@ impl Shared {
         entries.extend(self.sleepers.take_awaited());
         for entry in entries {
             entry.abort();
-            entry.progress.set(Progress::Stopped(reason.into()));
+            entry.progress.set(Progress::Stopped(Box::new(why.clone())));
         }
         self.left.notify_waiters();
     }
@@ -589,7 +610,7 @@ impl Engine {
         self.shared().services.warnings.list()
     }
 
-    /// Returns why the store stopped acknowledging, if it did. Nothing was lost: open it again.
+    /// Returns why the store stopped acknowledging, if it did; [`Engine::health`] says more, [`Engine::reopen`] goes on.
     pub fn failure(&self) -> Option<String> {
         self.shared().store.failure()
     }

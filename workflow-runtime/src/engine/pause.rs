@@ -168,14 +168,14 @@ async fn pause(shared: &Arc<Shared>, run: RunId) -> Result<(), EngineError> {
             RunState::Active | RunState::Asleep { .. } | RunState::Parked(_) => {}
         }
         if shared.is_closing() {
-            return Err(EngineError::Stopped("it is shutting down".into()));
+            return Err(shared.refusal("it is shutting down"));
         }
         let taking = match Taking::vacant(shared, run) {
             Ok(taking) => taking,
             Err(entry) if entry.begin_pausing() => {
                 let settled = |p: &Progress| !matches!(p, Progress::Creating | Progress::Active);
                 match entry.progress.wait_for(settled).await {
-                    Progress::Stopped(reason) => return Err(EngineError::Stopped(reason.into())),
+                    Progress::Stopped(error) => return Err(*error),
                     Progress::Ended(End::Continued(_)) => continue, // the next run is the one
                     Progress::Ended(_) => return Err(EngineError::Ended(run)),
                     _ => continue, // parked; or it slept or changed hands: look again

@@ -20,9 +20,7 @@ use crate::clock::Timestamp;
 use crate::id_map::IdMap;
 use crate::ids::{RunId, StepId};
 use crate::journal::{AuditKey, Event, Reader};
-use crate::store::{
-    Changes, Commit, NoteChange, ParkReason, RunHeader, RunState, StoreError, StoreResult,
-};
+use crate::store::{Changes, Commit, NoteChange, ParkReason, RunHeader, RunState, StoreResult};
 
 /// From this many crashes on, a run is driven only when no other suspect is.
 const SUSPECT_AT: u32 = 2;
@@ -222,7 +220,12 @@ pub(super) async fn mark_all(shared: &Shared, headers: &[RunHeader]) -> Result<(
         let ours = *header.namespace == *shared.services.namespace;
         match &header.state {
             RunState::Active if ours => {
-                let raised = mark.map_or(Mark::first(now), Mark::after_crash);
+                // Nothing died where the store failed and the process went on.
+                let raised = match (shared.reopened, mark) {
+                    (true, None) => continue,
+                    (true, Some(mark)) => mark,
+                    (false, mark) => mark.map_or(Mark::first(now), Mark::after_crash),
+                };
                 known.insert(header.run, raised);
                 if mark != Some(raised) {
                     changes.push(NoteChange {
@@ -293,15 +296,14 @@ pub(super) async fn admit(shared: &Shared, run: RunId) -> Result<Option<Box<Mark
     if mark.is_suspect() && mark.alone < POISON_AT {
         turn = shared.marks.turn.clone().acquire_owned().await.ok();
         if shared.is_closing() {
-            return Err(Progress::Stopped("the engine was shut down".into()));
+            return Err(Progress::stopped("the engine was shut down"));
         }
         mark.isolated = true;
         let note = NoteChange {
             key: notes::mark(run),
             value: Some(mark.encode()),
         };
-        let stopped = |error: StoreError| Progress::Stopped(error.to_string().into());
-        write(shared, vec![note]).await.map_err(stopped)?;
+        write(shared, vec![note]).await.map_err(Progress::from)?;
         tracing::warn!(
             %run, crashes = mark.alone,
             "the process died while this run was driven: it is driven as the only suspect"

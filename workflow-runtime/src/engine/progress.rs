@@ -7,8 +7,10 @@ use std::sync::{Mutex, PoisonError};
 
 use tokio::sync::Notify;
 
+use super::EngineError;
 use crate::clock::Timestamp;
 use crate::journal::End;
+use crate::store::StoreError;
 
 /// How far a run in memory is.
 #[derive(Debug, Clone)]
@@ -27,7 +29,20 @@ pub(crate) enum Progress {
     /// how it stands.
     NotCreated,
     /// This engine no longer drives it.
-    Stopped(Box<str>),
+    Stopped(Box<EngineError>),
+}
+
+impl Progress {
+    /// This engine no longer drives it, because of that.
+    pub(crate) fn stopped(reason: impl Into<String>) -> Self {
+        Self::Stopped(Box::new(EngineError::Stopped(reason.into())))
+    }
+}
+
+impl From<StoreError> for Progress {
+    fn from(error: StoreError) -> Self {
+        Self::Stopped(Box::new(error.into()))
+    }
 }
 
 /// The current progress of one run.

@@ -95,7 +95,7 @@ impl<T: DeserializeOwned> Watch<T> {
                 return Ok(None);
             }
             if shared.is_closing() {
-                return Err(EngineError::Stopped("it is shutting down".into()));
+                return Err(shared.refusal("it is shutting down"));
             }
             tokio::select! {
                 biased; // the same in every run of a test

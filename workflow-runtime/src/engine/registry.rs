@@ -24,12 +24,13 @@ pub(crate) struct Ways {
 }
 
 /// Workflows by name and version.
-#[derive(Default)]
+#[derive(Clone, Default)]
 pub(crate) struct Registry {
     by_name: HashMap<&'static str, Vec<Registered>>,
 }
 
 /// A workflow of a name and version.
+#[derive(Clone)]
 pub(crate) struct Registered {
     version: u32,
     definition: &'static WorkflowDefinition,

@@ -8,10 +8,10 @@ use std::fmt;
 use std::sync::Arc;
 
 /// Resources by their type.
-#[derive(Default)]
+#[derive(Clone, Default)]
 pub(crate) struct Resources {
     /// Each value is an `Arc<T>`, boxed so that `T` may be unsized (`dyn Mailer`).
-    by_type: HashMap<TypeId, Box<dyn Any + Send + Sync>>,
+    by_type: HashMap<TypeId, Arc<dyn Any + Send + Sync>>,
 }
 
 /// Says which resource is missing.
@@ -34,7 +34,7 @@ impl fmt::Display for MissingResource {
 impl Resources {
     /// Puts a resource in, in place of an earlier one of the same type.
     pub(crate) fn insert<T: ?Sized + Send + Sync + 'static>(&mut self, resource: Arc<T>) {
-        self.by_type.insert(TypeId::of::<T>(), Box::new(resource));
+        self.by_type.insert(TypeId::of::<T>(), Arc::new(resource));
     }
 
     /// Returns the resource of a type.

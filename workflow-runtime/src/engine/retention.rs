@@ -17,7 +17,7 @@ use crate::store::{
 };
 
 /// Runs that are looked at, and deleted, at a time.
-const BATCH: usize = 100;
+const BATCH: usize = 256;
 
 /// How often the background task sweeps.
 const SWEEP_EVERY: Duration = Duration::from_secs(600);
@@ -50,6 +50,7 @@ impl Retention {
 }
 
 /// The retention of an engine's workflows.
+#[derive(Clone)]
 pub(super) struct Retentions {
     pub(super) default: Retention,
     pub(super) of: HashMap<&'static str, Retention>,
@@ -114,7 +115,7 @@ pub(super) fn serve(shared: &Arc<Shared>) {
                 Ok(0) => {}
                 Ok(runs) => tracing::info!(runs, "expired runs were deleted"),
                 Err(error) if shared.store.failure().is_some() => {
-                    tracing::error!(%error, "the sweep stops: the store has");
+                    tracing::debug!(%error, "the sweep stops: the store has");
                     return;
                 }
                 Err(error) => tracing::warn!(%error, "the sweep failed: trying again later"),

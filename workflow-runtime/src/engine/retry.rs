@@ -60,7 +60,7 @@ impl Engine {
 pub(super) async fn retry(shared: &Arc<Shared>, run: RunId) -> Result<(), EngineError> {
     loop {
         if shared.is_closing() {
-            return Err(EngineError::Stopped("it is shutting down".into()));
+            return Err(shared.refusal("it is shutting down"));
         }
         let run = lines::newest(shared, run).await?;
         let Plan {

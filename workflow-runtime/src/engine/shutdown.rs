@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use super::{EngineError, Owner, duplicates, poison};
-use crate::store::BoxFuture;
+use crate::store::{BoxFuture, StoreError};
 
 /// How long bodies in flight may take to finish, unless told otherwise.
 const DEFAULT_GRACE: Duration = Duration::from_secs(30);
@@ -54,7 +54,12 @@ impl Shutdown {
             shared.relays.drained().await;
         };
         let _ = tokio::time::timeout(self.grace, all_left).await;
-        shared.stop_all("the engine was shut down");
+        shared.stop_all(&shared.refusal("the engine was shut down"));
+        if let Some(failure) = shared.store_failure() {
+            let _ = shared.store.close().await; // lets go of it
+            let error = failure.error.clone();
+            return Err(StoreError::Failed { error }.into());
+        }
         poison::forgive_all(shared).await?;
         if let Err(error) = duplicates::flush(shared).await {
             tracing::warn!(%error, "the newest duplicates are not on record");

@@ -310,7 +310,7 @@ impl Shared {
     /// The entry of a run in memory, or one to wait with for a run that sleeps.
     pub(super) fn entry_or_sleeper(&self, run: RunId) -> Result<Arc<RunEntry>, EngineError> {
         if self.is_closing() {
-            return Err(EngineError::Stopped("it is shutting down".into()));
+            return Err(self.refusal("it is shutting down"));
         }
         // Under one lock with those who fall asleep and wake up: else both could be missed.
         let runs = self.runs();

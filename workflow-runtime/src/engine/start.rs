@@ -221,7 +221,7 @@ async fn known(
 
 fn refuse_if_closing(shared: &Shared) -> Result<(), EngineError> {
     match shared.is_closing() {
-        true => Err(EngineError::Stopped("it is shutting down".into())),
+        true => Err(shared.refusal("it is shutting down")),
         false => Ok(()),
     }
 }

@@ -114,7 +114,7 @@ pub(super) fn serve(shared: &Arc<Shared>) {
                     if waiting { LOOK_AGAIN } else { IDLE }
                 }
                 Err(error) if shared.store.failure().is_some() => {
-                    tracing::error!(%error, "replaced runs are not followed any more: the store has stopped");
+                    tracing::debug!(%error, "replaced runs are not followed any more: the store has stopped");
                     return;
                 }
                 Err(error) => {

@@ -53,7 +53,7 @@ pub(super) async fn create(
     spawn(shared, run, entry, Box::pin(beginning));
     created
         .await
-        .unwrap_or_else(|_| Err(EngineError::Stopped("it was dropped".into())))
+        .unwrap_or_else(|_| Err(shared.refusal("it was dropped")))
 }
 
 async fn begin_new(
@@ -168,8 +168,8 @@ pub(super) async fn resume(shared: &Arc<Shared>, run: RunId) -> Result<(), Engin
             // It is on its way to be parked: this was said after that.
             (Some(entry), RunState::Active) if entry.is_pausing() => {
                 let settled = |p: &Progress| !matches!(p, Progress::Creating | Progress::Active);
-                if let Progress::Stopped(reason) = entry.progress.wait_for(settled).await {
-                    return Err(EngineError::Stopped(reason.into()));
+                if let Progress::Stopped(error) = entry.progress.wait_for(settled).await {
+                    return Err(*error);
                 }
             }
             _ => return Ok(()),
@@ -226,11 +226,12 @@ fn take_up_if(
 
 /// Runs a run's task, and files how it went; also when the task is aborted or panics.
 fn spawn(shared: &Arc<Shared>, run: RunId, entry: &Arc<RunEntry>, beginning: Beginning) {
+    shared.services.under_way.begin();
     let mut filing = Filing {
         shared: shared.clone(),
         entry: entry.clone(),
         run,
-        progress: Some(Progress::Stopped("its task was stopped".into())),
+        progress: Some(Progress::stopped("its task was stopped")),
     };
     // Without tokio's budget: a poll that is cut short in the middle would look like a wake-up of
     // the workflow's own, for ever.
@@ -273,10 +274,14 @@ fn drive(
             }
             Exit::Park(parking) => Box::pin(park(shared, run, epoch, parking)).await,
             Exit::StoreFailed(error) => {
-                tracing::error!(%run, %error, "the store stopped acknowledging");
-                Progress::Stopped(error.to_string().into())
+                match error {
+                    // That is said once, not for every run.
+                    StoreError::Failed { .. } => shared.stop_if_failed(),
+                    _ => tracing::error!(%run, %error, "the store refused what the run did"),
+                }
+                error.into()
             }
-            Exit::Left => Progress::Stopped("the engine was shut down".into()),
+            Exit::Left => Progress::stopped("the engine was shut down"),
             Exit::Asleep(wake_at) => Progress::Asleep(wake_at),
             #[cfg(feature = "testing")]
             Exit::Verified(_) => unreachable!("a run that is driven is no mere replay"),
@@ -315,6 +320,7 @@ impl Drop for Filing {
             }
             None => {}
         }
+        self.shared.services.under_way.end();
     }
 }
 
@@ -325,7 +331,7 @@ async fn claim(
     after_crash: bool,
     parked: Parked,
 ) -> Result<Box<Begun>, Progress> {
-    let stopped = |error: StoreError| Progress::Stopped(error.to_string().into());
+    let stopped = Progress::from;
     let marked = poison::admit(&shared, run).await?;
     let claimed = {
         let _turn = shared.claiming.acquire().await;
@@ -333,7 +339,7 @@ async fn claim(
     };
     let (claim, from) = match claimed {
         Ok((Some(claim), from)) => (claim, from),
-        Ok((None, _)) => return Err(Progress::Stopped(format!("{run} is gone").into())),
+        Ok((None, _)) => return Err(Progress::stopped(format!("{run} is gone"))),
         Err(error) => return Err(stopped(error)),
     };
     match claim.header.state {
@@ -407,7 +413,10 @@ async fn park(shared: Arc<Shared>, run: RunId, epoch: Epoch, parking: Parking) -
         Err(error) => Err(error),
     };
     match parked {
-        Ok(()) => Progress::Parked,
-        Err(error) => Progress::Stopped(error.to_string().into()),
+        Ok(()) => {
+            shared.services.counters.parked();
+            Progress::Parked
+        }
+        Err(error) => error.into(),
     }
 }

@@ -36,6 +36,16 @@ pub(crate) struct UndoSteps {
     called: Mutex<HashMap<(&'static str, &'static str), Called>>,
 }
 
+impl Clone for UndoSteps {
+    /// Takes along what was registered: the rest is learned again.
+    fn clone(&self) -> Self {
+        Self {
+            registered: self.registered.clone(),
+            called: Mutex::default(),
+        }
+    }
+}
+
 /// What was called under a name.
 enum Called {
     One(&'static StepDefinition),

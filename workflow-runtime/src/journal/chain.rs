@@ -231,4 +231,31 @@ mod tests {
             Err(ChainError::Broken { seq: 0 })
         );
     }
+
+    #[test]
+    fn a_frame_that_is_cut_is_named_however_little_is_left_and_an_empty_body_is_one() {
+        let mut chain = Chain::new(RunId::from_bytes([1; 16]), None);
+        let whole = chain.seal(&[]);
+        for len in 0..whole.len() {
+            let cut = check(&[whole.slice(..len)], None);
+            assert_eq!(cut, Err(ChainError::Cut { seq: 0 }), "{len} bytes");
+        }
+        assert_eq!(check(&[whole], None), Ok(()));
+    }
+
+    #[test]
+    fn a_chain_counts_what_it_sealed_opened_and_skipped() {
+        let mut sealing = Chain::new(RunId::from_bytes([1; 16]), None);
+        let mut opening = sealing.clone();
+        for seq in 0..3 {
+            assert_eq!((sealing.next_seq(), opening.next_seq()), (seq, seq));
+            let frame = sealing.seal(&[7]);
+            opening.open(&frame).expect("intact");
+        }
+        let mut behind = Chain::new(RunId::from_bytes([1; 16]), None);
+        let third = sealing.seal(&[8]);
+        behind.skip_to(3, &third);
+        assert_eq!(behind.next_seq(), 4);
+        assert!(behind.open(&sealing.seal(&[9])).is_ok(), "it goes on there");
+    }
 }

@@ -100,6 +100,12 @@ pub(crate) fn check_ends(header: &RunHeader, records: &[Record]) -> Result<(), J
     })
 }
 
+/// Returns the body of a frame of this release's format, unchecked.
+pub(crate) fn body_of(frame: &Bytes) -> Option<&[u8]> {
+    let body = frame.get(1..frame.len().checked_sub(chain::LINK_LEN)?)?;
+    (frame[0] == chain::FORMAT_VERSION).then_some(body)
+}
+
 /// Reads what a frame says without its chain, to show it.
 #[cfg(feature = "testing")]
 pub(crate) fn peek(frame: &Bytes) -> Option<Event> {

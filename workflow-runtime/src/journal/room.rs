@@ -88,4 +88,17 @@ mod tests {
         room.put(&[0; 100], &[]);
         assert!(room.left.capacity() <= MAX_PIECE);
     }
+
+    #[test]
+    fn frames_of_a_long_run_lie_behind_one_another_until_the_room_is_given_back() {
+        let mut room = Room::default();
+        let taken = (0..FEW + 20).filter(|_| room.takes(100)).count();
+        assert_eq!(taken, 20);
+        let first = room.put(&[1; 90], &[2; 10]);
+        let second = room.put(&[3; 90], &[4; 10]);
+        assert_eq!(first.as_ptr().wrapping_add(100), second.as_ptr());
+        assert!(room.left.capacity() > 0);
+        room.give_back();
+        assert_eq!(room.left.capacity(), 0);
+    }
 }

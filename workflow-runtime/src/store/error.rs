@@ -64,8 +64,17 @@ pub enum StoreError {
     /// The store no longer accepts calls.
     #[error("the store has stopped: {reason}")]
     Stopped {
-        /// The first error, or that it was closed.
+        /// That it was closed, or what else keeps it from answering.
         reason: String,
+    },
+    /// An error stopped the store: it has acknowledged nothing since, whoever asked.
+    #[error(
+        "the store failed, and nothing was acknowledged after that: {error}; what was acknowledged before is kept: once \
+         the cause is mended, `engine.reopen()` goes on from there, and so does opening the store again"
+    )]
+    Failed {
+        /// The first error.
+        error: String,
     },
     /// Somebody else owns the run by now.
     #[error("{run} was claimed by another owner: this one may not write to it any more")]

@@ -19,7 +19,7 @@
 //!   with an older epoch is refused with [`StoreError::StaleEpoch`] and changes nothing. No epoch of
 //!   a run is given twice, also not after it slept.
 //! - **Fail-stop.** After an I/O error nothing is acknowledged any more: every call answers
-//!   [`StoreError::Stopped`] until the store was reopened.
+//!   [`StoreError::Failed`], with the first error, until the store was [opened again](Store::open_again).
 //! - **Terminal is final.** An append to a run that has ended is refused; only [`Store::revive`] takes
 //!   a failed run up again.
 //! - **Letters are kept until taken.** They are numbered from 0 per run, without gaps and in the order in
@@ -64,6 +64,20 @@ pub use writes::{
     Append, Changes, Claim, Commit, Committed, Creation, KeptJournal, Letter, Mail, NewRun,
     Refusal, Released, Reopening, Sleeper,
 };
+
+/// What a store has done since it was opened; see [`Store::counts`].
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct StoreCounts {
+    /// Writes that were acknowledged: starts, appends, signals and all else that somebody waited for.
+    pub writes: u64,
+    /// Groups of them that became durable together.
+    pub commits: u64,
+    /// Syncs that their durability took.
+    pub syncs: u64,
+    /// Bytes that they took.
+    pub bytes: u64,
+}
 
 /// A boxed, sendable future.
 pub type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
@@ -221,6 +235,28 @@ pub trait Store: Send + Sync + 'static {
 
     /// Returns why the store stopped acknowledging, if it did.
     fn failure(&self) -> Option<String>;
+
+    /// Waits until the store has [failed](Self::failure), and returns why. It does not keep the store open, and never
+    /// resolves for one that is closed or dropped in good order.
+    ///
+    /// Of a store that leaves this out the engine learns when a run of its own is refused.
+    fn failed(&self) -> BoxFuture<'static, String> {
+        Box::pin(std::future::pending())
+    }
+
+    /// Opens anew what a store that has stopped keeps: everything that it acknowledged is there, and what it did not may
+    /// or may not be. Waits until the stopped one has let go of it.
+    fn open_again(&self) -> BoxFuture<'_, StoreResult<Arc<dyn Store>>> {
+        let reason =
+            "it cannot be opened again from itself: open it anew and give it to `open_with`";
+        let reason = reason.to_owned();
+        Box::pin(std::future::ready(Err(StoreError::Stopped { reason })))
+    }
+
+    /// Returns what was counted since the store was opened.
+    fn counts(&self) -> StoreCounts {
+        StoreCounts::default()
+    }
 
     /// Checks the store's own structures, beyond what opening it checked.
     ///

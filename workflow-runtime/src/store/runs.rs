@@ -151,6 +151,8 @@ pub enum ParkReason {
     Poison,
     /// Somebody paused it.
     Paused,
+    /// It comes from a damaged store, and what it did last may be missing: see [`repair`](crate::repair).
+    Salvaged,
 }
 
 /// Which runs to list.
@@ -258,5 +260,29 @@ impl fmt::Display for EndKind {
             Self::Aborted => "aborted",
             Self::Continued => "continued",
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::codec;
+
+    #[test]
+    fn reasons_for_parking_keep_their_numbers_on_disk() {
+        let numbered = [
+            ParkReason::Diverged,
+            ParkReason::Panicked,
+            ParkReason::Undecodable,
+            ParkReason::Unregistered,
+            ParkReason::MissingResource,
+            ParkReason::Corrupt,
+            ParkReason::Poison,
+            ParkReason::Paused,
+            ParkReason::Salvaged,
+        ];
+        for (number, reason) in (0..).zip(numbered) {
+            assert_eq!(codec::encode(&reason), [number], "{reason:?}");
+        }
     }
 }

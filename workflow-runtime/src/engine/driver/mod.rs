@@ -389,6 +389,7 @@ impl Driver {
     fn deliver_durable(&mut self) -> bool {
         match self.durable.pop_front() {
             Some((Due::Call(id), time)) => {
+                self.core.services.counters.executed();
                 self.core.deliver(id, time, Delivered::Durable);
                 true
             }
@@ -541,6 +542,9 @@ impl Future for Driver {
 
 impl Drop for Driver {
     fn drop(&mut self) {
+        if self.replayed > 0 && !self.probing {
+            self.core.services.counters.replayed(self.replayed);
+        }
         self.drop_workflow();
         // Kept calls point back to the core.
         drop(self.core.take_undo());

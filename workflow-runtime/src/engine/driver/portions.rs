@@ -99,4 +99,16 @@ mod tests {
         assert_eq!(take(&mut all, |n| *n, |n| *n < 2), None);
         assert_eq!(all, [2 * PORTION, 2]);
     }
+
+    #[test]
+    fn one_alone_stays_two_are_parted_and_what_fills_a_portion_is_in_it() {
+        let mut alone = vec![2 * PORTION];
+        assert_eq!(take(&mut alone, |n| *n, |_| true), None);
+        assert_eq!(alone, [2 * PORTION]);
+        let mut two = vec![PORTION, 1];
+        assert_eq!(take(&mut two, |n| *n, |_| true), Some(vec![PORTION]));
+        let mut full = vec![PORTION / 2, PORTION / 2, 1];
+        let front = take(&mut full, |n| *n, |_| true);
+        assert_eq!(front, Some(vec![PORTION / 2, PORTION / 2]));
+    }
 }

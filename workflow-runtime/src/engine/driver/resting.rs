@@ -8,6 +8,7 @@ use std::task::{Context, Poll};
 
 use super::{Driver, Exit};
 use crate::clock::Timestamp;
+use crate::engine::crowd::{For, Waiting};
 use crate::engine::timers::Deadline;
 use crate::store::{BoxFuture, Released, StoreError, StoreResult};
 
@@ -16,7 +17,11 @@ pub(super) enum Resting {
     /// It is not.
     No,
     /// It waits; if it still does then, it goes.
-    Until(Deadline),
+    Until {
+        deadline: Deadline,
+        /// It counts as one that only waits.
+        _waiting: Waiting,
+    },
     /// The store is told.
     Leaving(Option<Timestamp>, BoxFuture<'static, StoreResult<Released>>),
 }
@@ -34,15 +39,28 @@ impl Driver {
                         return Ok(None);
                     };
                     // To come back at once would cost more than to stay.
-                    let at = self.core.services.clock.now().after(moment);
-                    if !self.can_rest() || wake_at.is_some_and(|wake_at| wake_at <= at) {
+                    let services = &self.core.services;
+                    let now = services.clock.now();
+                    let is_soon = |wake_at: Timestamp| wake_at <= now.after(moment);
+                    if !self.can_rest() || wake_at.is_some_and(is_soon) {
                         return Ok(None);
                     }
-                    let timers = &self.core.services.timers;
-                    self.resting = Resting::Until(timers.wake_at(at, cx.waker().clone()));
-                    return Ok(None);
+                    let waits = match self.core.waits_for_letters() {
+                        true => For::Letters,
+                        false => For::Times,
+                    };
+                    let (waiting, moment) = services.crowd.join(moment, waits);
+                    let at = now.after(moment);
+                    let deadline = services.timers.wake_at(at, cx.waker().clone());
+                    self.resting = Resting::Until {
+                        deadline,
+                        _waiting: waiting,
+                    };
+                    if !moment.is_zero() {
+                        return Ok(None);
+                    }
                 }
-                Resting::Until(deadline) => {
+                Resting::Until { deadline, .. } => {
                     if !deadline.is_over() {
                         deadline.rearm(cx.waker());
                         return Ok(None);

@@ -30,7 +30,7 @@ pub(in crate::engine) fn serve(shared: &Arc<Shared>) {
             match flush(&shared).await {
                 Ok(()) => {}
                 Err(error) if shared.store.failure().is_some() => {
-                    tracing::error!(%error, "duplicates are not written any more: the store has stopped");
+                    tracing::debug!(%error, "duplicates are not written any more: the store has stopped");
                     return;
                 }
                 Err(error) => {

@@ -80,7 +80,7 @@ impl Cause {
         creating: &mut Creating,
     ) -> Result<Caused, EngineError> {
         if shared.is_closing() {
-            return Err(EngineError::Stopped("it is shutting down".into()));
+            return Err(shared.refusal("it is shutting down"));
         }
         match self {
             Self::Start { call, key, placing } => {

@@ -147,7 +147,7 @@ pub(in crate::engine) fn serve(shared: &Arc<Shared>, relay: Relay) -> Result<(),
     check_name("outbox", &relay.name)?;
     let mut tasks = shared.relays.tasks();
     if shared.is_closing() {
-        return Err(EngineError::Stopped("it is shutting down".into()));
+        return Err(shared.refusal("it is shutting down"));
     }
     if tasks.contains_key(&relay.name) {
         return Err(EngineError::Outbox {
@@ -190,7 +190,7 @@ async fn run(engine: Weak<Shared>, relay: Relay, bell: Arc<Notify>) {
         let nap = match round.hand_over(&shared).await {
             Ok(()) => round.nap(&shared),
             Err(error) if shared.store.failure().is_some() => {
-                tracing::error!(outbox, %error, "messages are not relayed any more: the store has stopped");
+                tracing::debug!(outbox, %error, "messages are not relayed any more: the store has stopped");
                 return;
             }
             Err(error) => {

@@ -67,7 +67,7 @@ impl Debounce {
         );
         loop {
             if shared.is_closing() {
-                return Err(EngineError::Stopped("it is shutting down".into()));
+                return Err(shared.refusal("it is shutting down"));
             }
             let found = shared.store.note(key.clone()).await?;
             let known = found

@@ -39,7 +39,7 @@ pub(in crate::engine) fn serve(shared: &Arc<Shared>) {
             let nap = match server.look(&shared).await {
                 Ok(nap) => nap,
                 Err(error) if shared.store.failure().is_some() => {
-                    tracing::error!(%error, "queues stop: the store has");
+                    tracing::debug!(%error, "queues stop: the store has");
                     return;
                 }
                 Err(error) => {

@@ -181,7 +181,7 @@ impl<W: Workflow> Schedule<W> {
         let mut found = shared.store.note(key.clone()).await?;
         loop {
             if shared.is_closing() {
-                return Err(EngineError::Stopped("it is shutting down".into()));
+                return Err(shared.refusal("it is shutting down"));
             }
             let now = shared.services.clock.now();
             let known = found.as_ref().map(|bytes| ScheduleNote::decode(bytes));

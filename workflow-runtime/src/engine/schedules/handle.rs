@@ -305,10 +305,12 @@ impl ScheduleHandle {
     }
 
     fn shared(&self) -> Result<Arc<Shared>, EngineError> {
-        self.shared
-            .upgrade()
-            .filter(|shared| !shared.is_closing())
-            .ok_or_else(|| EngineError::Stopped("it was dropped or shut down".into()))
+        const STOPPED: &str = "it was dropped or shut down";
+        match self.shared.upgrade() {
+            Some(shared) if shared.is_closing() => Err(shared.refusal(STOPPED)),
+            Some(shared) => Ok(shared),
+            None => Err(EngineError::Stopped(STOPPED.into())),
+        }
     }
 }
 

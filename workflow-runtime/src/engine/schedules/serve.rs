@@ -46,7 +46,7 @@ pub(in crate::engine) fn serve(shared: &Arc<Shared>) {
             let nap = match server.look(&shared).await {
                 Ok(nap) => nap,
                 Err(error) if shared.store.failure().is_some() => {
-                    tracing::error!(%error, "schedules stop: the store has");
+                    tracing::debug!(%error, "schedules stop: the store has");
                     return;
                 }
                 Err(error) => {

@@ -211,3 +211,44 @@ fn of_any_number_of_sleepers_each_is_woken_at_its_time_and_none_is_forgotten() {
         }
     }
 }
+
+#[test]
+fn the_last_of_a_page_that_falls_asleep_again_at_its_time_stays_in_line() {
+    // What is read next begins behind it: a line without it would never wake it.
+    let store: BTreeSet<_> = (0..10_000).map(|n| (at(10 * n), run(n))).collect();
+    let sleepers = Sleepers::default();
+    lengthen(&sleepers, &store);
+    let last = match &sleepers.index().line.end {
+        End::Behind(last) => place(last),
+        _ => panic!("the store has more"),
+    };
+    sleepers.add(last.0, last.1);
+    let mut woken = Vec::new();
+    loop {
+        lengthen(&sleepers, &store);
+        let (due, _) = sleepers.take_due(at(u64::MAX));
+        if due.is_empty() {
+            break;
+        }
+        woken.extend(due);
+    }
+    assert!(woken.contains(&last), "it is never woken");
+    assert!(woken.iter().eq(&store), "each once, in order");
+}
+
+#[test]
+fn who_is_due_before_all_others_has_the_line_looked_at_and_nobody_else_has() {
+    let sleepers = Sleepers::default();
+    lengthen(&sleepers, &BTreeSet::new());
+    let is_looked_at = || {
+        let mut told = std::pin::pin!(sleepers.earlier.notified());
+        let mut context = std::task::Context::from_waker(std::task::Waker::noop());
+        told.as_mut().poll(&mut context).is_ready()
+    };
+    sleepers.add(at(1_000), run(1));
+    assert!(is_looked_at(), "nobody was in line");
+    sleepers.add(at(2_000), run(2));
+    assert!(!is_looked_at(), "another one is due before");
+    sleepers.add(at(500), run(3));
+    assert!(is_looked_at(), "it would sleep too long");
+}

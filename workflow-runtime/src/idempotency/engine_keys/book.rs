@@ -26,7 +26,7 @@ use crate::clock::{Clock, Timestamp};
 use crate::digest::Digest;
 use crate::engine::notes;
 use crate::payload::{self, PayloadError, Payloads};
-use crate::store::Store;
+use crate::store::{Store, StoreError};
 
 /// The keys of one namespace in one process.
 pub(crate) struct Book {
@@ -175,6 +175,9 @@ impl Book {
         let mut state = self.lock();
         let state = &mut *state;
         if state.closing {
+            if let Some(error) = self.store.failure() {
+                return Err(StoreError::Failed { error }.into());
+            }
             return Err(KeyError::Stopped);
         }
         let slot = match state.slots.entry(request.key) {

@@ -102,8 +102,8 @@ impl StepKeys {
             match self.book.reserve(request).await? {
                 Reservation::New(ticket) => {
                     let mut held = self.hold(ticket, &wanted);
-                    if let Some(reason) = self.book.store().failure() {
-                        return Err(StoreError::Stopped { reason }.into()); // nothing can be recorded any more
+                    if let Some(error) = self.book.store().failure() {
+                        return Err(StoreError::Failed { error }.into()); // nothing can be recorded any more
                     }
                     held.generation = self.next_generation(key).await?;
                     return Ok(Obtained::Mine(held));

@@ -42,7 +42,7 @@ pub(crate) use self::watching::Written;
 use super::{
     Append, BoxFuture, Changes, Claim, Commit, Committed, Creation, Epoch, KeptJournal, Mail,
     NewRun, NoteChange, NoteKey, Parking, Released, Reopening, RunHeader, RunQuery, Sleeper, Store,
-    StoreResult,
+    StoreCounts, StoreResult,
 };
 use crate::clock::Timestamp;
 use crate::ids::RunId;
@@ -94,6 +94,7 @@ impl MemoryStore {
             log,
             table,
             held: None,
+            surviving: Surviving::Synced,
             #[cfg(feature = "testing")]
             watched: watching::Watched::default(),
         };
@@ -172,6 +173,11 @@ impl MemoryStore {
             .filter(|write| !matches!(write, Write::Close))
             .collect();
         Self::from_writes(writes, FaultPlan::none(), clean)
+    }
+
+    /// Sets what [`Store::open_again`] finds of writes that were not synced; nothing of them otherwise.
+    pub fn set_surviving(&self, surviving: Surviving) {
+        self.lock().surviving = surviving;
     }
 
     /// Flips a bit at the end of a record, as a bad disk does. `false` if there is no such record. A restart finds it
@@ -452,6 +458,46 @@ impl Store for MemoryStore {
         match &self.lock().process {
             Process::Stopped(reason) => Some(reason.clone()),
             Process::Alive | Process::Closed | Process::Dead => None,
+        }
+    }
+
+    fn failed(&self) -> BoxFuture<'static, String> {
+        let store = Arc::downgrade(&self.shared);
+        let mut changes = self.shared.changed.subscribe();
+        Box::pin(async move {
+            loop {
+                let failure = match store.upgrade() {
+                    Some(shared) => Self { shared }.failure(),
+                    None => std::future::pending().await,
+                };
+                if let Some(failure) = failure {
+                    return failure;
+                }
+                if changes.changed().await.is_err() {
+                    std::future::pending::<()>().await; // it is gone, and had not failed
+                }
+            }
+        })
+    }
+
+    fn open_again(&self) -> BoxFuture<'_, StoreResult<Arc<dyn Store>>> {
+        let inner = self.lock();
+        if let Process::Dead = inner.process {
+            return Box::pin(std::future::pending());
+        }
+        let surviving = inner.surviving;
+        drop(inner);
+        Box::pin(ready(
+            Ok(Arc::new(self.reopen(surviving)) as Arc<dyn Store>),
+        ))
+    }
+
+    fn counts(&self) -> StoreCounts {
+        let writes = self.lock().writes;
+        StoreCounts {
+            writes,
+            commits: writes,
+            ..StoreCounts::default()
         }
     }
 

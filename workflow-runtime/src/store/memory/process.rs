@@ -6,7 +6,7 @@
 use std::future::{pending, ready};
 
 use super::disk::{Log, Table, Write};
-use super::faults::{Fault, FaultPlan};
+use super::faults::{Fault, FaultPlan, Surviving};
 use crate::store::{BoxFuture, StoreError, StoreResult};
 
 #[derive(Debug)]
@@ -17,6 +17,8 @@ pub(super) struct Inner {
     pub(super) log: Log,
     pub(super) table: Table,
     pub(super) held: Option<Held>,
+    /// What is found by whoever opens it again after an error.
+    pub(super) surviving: Surviving,
     /// What a test wants to know of writes.
     #[cfg(feature = "testing")]
     pub(super) watched: super::watching::Watched,
@@ -58,7 +60,10 @@ impl Inner {
             Process::Alive => return None,
             Process::Dead => return Some(Refusal::Never),
             Process::Stopped(_) if seeded!(AcknowledgedAfterError) => return None,
-            Process::Stopped(reason) => reason.clone(),
+            Process::Stopped(error) => {
+                let error = error.clone();
+                return Some(Refusal::Error(StoreError::Failed { error }));
+            }
             Process::Closed => "it was closed".to_owned(),
         };
         Some(Refusal::Error(StoreError::Stopped { reason }))
@@ -121,8 +126,9 @@ impl Inner {
             operation: format!("{doing} write {number}"),
             message: "injected fault".to_owned(),
         };
-        self.process = Process::Stopped(error.to_string());
-        Refusal::Error(error)
+        let error = error.to_string();
+        self.process = Process::Stopped(error.clone());
+        Refusal::Error(StoreError::Failed { error })
     }
 
     fn die(&mut self) -> Refusal {

@@ -128,9 +128,9 @@ fn after_an_io_error_every_call_is_stopped_with_the_first_error() {
         let store = MemoryStore::with_faults(FaultPlan::at(1, fault));
         done(store.create(new_run(1)));
         let error = poll_once(store.append(append(1, 1, Durability::Synced)));
-        assert!(matches!(error, Poll::Ready(Err(StoreError::Io { .. }))));
+        assert!(matches!(error, Poll::Ready(Err(StoreError::Failed { .. }))));
         let later = poll_once(store.create(new_run(2)));
-        let Poll::Ready(Err(StoreError::Stopped { reason })) = later else {
+        let Poll::Ready(Err(StoreError::Failed { error: reason })) = later else {
             panic!("{later:?}");
         };
         assert!(reason.contains("injected fault"), "{reason}");

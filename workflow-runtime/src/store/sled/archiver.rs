@@ -25,8 +25,9 @@ use crate::id_map::IdMap;
 use crate::ids::RunId;
 use crate::store::{RunPosition, StoreResult};
 
-/// How many runs are deleted at once.
-const DELETED_AT_ONCE: usize = 32;
+/// How many runs are deleted at once: a deletion syncs as often for one as for many. More would be
+/// a batch for which readers wait longer.
+const DELETED_AT_ONCE: usize = 256;
 
 /// How long to wait for a run that has ended to be let go of by whoever reads it.
 const LET_GO: Duration = Duration::from_millis(1);
@@ -224,7 +225,11 @@ impl Archiver {
 }
 
 /// Hands writes to sled: `last` in one batch, `early` with it if there is room.
-fn hand_over(database: &Database, early: Vec<Write>, mut last: Vec<Write>) -> StoreResult<()> {
+pub(super) fn hand_over(
+    database: &Database,
+    early: Vec<Write>,
+    mut last: Vec<Write>,
+) -> StoreResult<()> {
     let mut bytes: usize = last.iter().map(cost).sum();
     let mut ahead = Vec::new();
     let mut ahead_bytes = 0;

@@ -6,13 +6,14 @@
 use std::fmt::Display;
 use std::future::{poll_fn, ready};
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use ::bytes::Bytes;
 use tokio::sync::oneshot;
 
 use super::inbox::Arrival;
 use super::op::{self, Appending, Op};
-use super::shared::Phase;
+use super::shared::{Counters, Phase};
 use super::table::Table;
 use super::view::{self, Snapshot};
 use super::{MAX_APPEND_BYTES, SledStore, check};
@@ -21,7 +22,7 @@ use crate::ids::RunId;
 use crate::store::{
     AckSender, AckSlot, Append, BoxFuture, Changes, Claim, Commit, Committed, Creation, Epoch,
     KeptJournal, Mail, NewRun, NoteChange, NoteKey, Parking, Released, Reopening, RunHeader,
-    RunQuery, Sleeper, Store, StoreError, StoreResult,
+    RunQuery, Sleeper, Store, StoreCounts, StoreError, StoreResult,
 };
 
 /// Refuses what is too large for one write; the store itself goes on.
@@ -338,6 +339,52 @@ impl Store for SledStore {
         match &self.shared.lock().phase {
             Phase::Failed(reason) => Some(reason.clone()),
             Phase::Open | Phase::Closing { .. } | Phase::Closed => None,
+        }
+    }
+
+    fn failed(&self) -> BoxFuture<'static, String> {
+        let mut failed = self.shared.failed.subscribe();
+        Box::pin(async move {
+            let error = match failed.wait_for(Option::is_some).await {
+                Ok(error) => error.clone(),
+                Err(_) => None, // it is gone, and had not failed
+            };
+            match error {
+                Some(error) => error,
+                None => std::future::pending().await,
+            }
+        })
+    }
+
+    fn open_again(&self) -> BoxFuture<'_, StoreResult<Arc<dyn Store>>> {
+        let mut closed = self.shared.closed.subscribe();
+        let (path, mut options) = (self.shared.directory.clone(), self.options.clone());
+        options.write_again = true;
+        Box::pin(async move {
+            // The committer goes last, after it has let go of the directory.
+            let _ = closed.wait_for(Option::is_some).await;
+            let opened = tokio::task::spawn_blocking(move || SledStore::open(path, options));
+            match opened.await {
+                Ok(store) => Ok(Arc::new(store?) as Arc<dyn Store>),
+                Err(error) => Err(StoreError::Stopped {
+                    reason: error.to_string(),
+                }),
+            }
+        })
+    }
+
+    fn counts(&self) -> StoreCounts {
+        let Counters {
+            writes,
+            commits,
+            syncs,
+            bytes,
+        } = &self.shared.counters;
+        StoreCounts {
+            writes: writes.load(Ordering::Relaxed),
+            commits: commits.load(Ordering::Relaxed),
+            syncs: syncs.load(Ordering::Relaxed),
+            bytes: bytes.load(Ordering::Relaxed),
         }
     }
 

@@ -213,6 +213,8 @@ impl Committer {
 
     fn sync(&mut self) -> StoreResult<()> {
         self.log.sync()?;
+        let syncs = &self.shared.counters.syncs;
+        syncs.fetch_add(1, Ordering::Relaxed);
         self.shared.synced.fetch_max(self.commit, Ordering::AcqRel);
         Ok(())
     }
@@ -220,9 +222,15 @@ impl Committer {
     /// Makes one group durable and tells everybody in it.
     fn commit(&mut self, ops: &mut Vec<Op>) -> StoreResult<()> {
         let shared = Arc::clone(&self.shared);
+        let writes = ops.len() as u64;
         let gathered = self.group.gather(&shared, ops);
         match gathered.and_then(|()| self.write()) {
             Ok(bytes) => {
+                let counters = &shared.counters;
+                counters.writes.fetch_add(writes, Ordering::Relaxed);
+                counters.commits.fetch_add(1, Ordering::Relaxed);
+                let len = bytes.unwrap_or_default() as u64;
+                counters.bytes.fetch_add(len, Ordering::Relaxed);
                 self.publish(bytes);
                 self.group.tell();
                 Ok(())
@@ -230,7 +238,7 @@ impl Committer {
             Err(error) => {
                 // First nothing more is taken, then those in the group hear why.
                 shared.fail(&error);
-                self.group.refuse(&error);
+                self.group.refuse(&shared.lock().stopped());
                 Err(error)
             }
         }

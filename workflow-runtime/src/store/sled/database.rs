@@ -29,6 +29,8 @@ pub(super) struct Settings {
     pub(super) skip_fdatasync: bool,
     /// How large a file of the log gets.
     pub(super) log_file_bytes: u64,
+    /// Whether a sync may have failed, so that what can be read may be on no disk.
+    pub(super) write_again: bool,
 }
 
 /// An open sled tree.
@@ -224,6 +226,16 @@ impl Database {
         let path = self.directory.join("db");
         let found = self.file.metadata();
         found.map_err(|error| io_error("measuring", &path, &error))
+    }
+
+    /// Reads everything that is there.
+    pub(super) fn entries(&self) -> StoreResult<Vec<(Vec<u8>, Vec<u8>)>> {
+        let mut iter = self.sled.iter();
+        let mut found = Vec::new();
+        while let Some((key, value)) = self.call("the entries", || iter.next().transpose())? {
+            found.push((key.to_vec(), value.to_vec()));
+        }
+        Ok(found)
     }
 
     /// Says whether sled spilled a page into a file of its own, which it would never sync.

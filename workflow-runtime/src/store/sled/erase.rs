@@ -20,6 +20,10 @@ use crate::store::{NoteKey, RunPosition, StoreResult};
 /// journal go afterwards.
 const SEGMENTS_AT_ONCE: usize = 64;
 
+/// How many pieces of segments go together with the headers of all runs of a plan. Runs for which none
+/// are left have theirs removed afterwards, as those of a longer journal.
+const SEGMENTS_OF_A_PLAN: usize = 1_024;
+
 /// How many keys are removed before the next sync.
 const KEYS_AT_ONCE: usize = 256;
 
@@ -82,6 +86,7 @@ pub(super) fn plan(
 ) -> StoreResult<(Plan, Vec<RunPosition>)> {
     let mut plan = Plan::default();
     let mut left = Vec::new();
+    let mut room = SEGMENTS_OF_A_PLAN;
     archive.number += 1;
     archive.as_of = batch.as_of;
     archive.log_from = batch.log_from;
@@ -99,8 +104,11 @@ pub(super) fn plan(
             plan.note(&key, None, Some(&old), archive);
             has_notes = true;
         }
-        let segments = database.keys(&Key::segments(position), SEGMENTS_AT_ONCE + 1)?;
-        let is_long = segments.len() > SEGMENTS_AT_ONCE;
+        let most = SEGMENTS_AT_ONCE.min(room);
+        let mut segments = database.keys(&Key::segments(position), most + 1)?;
+        let is_long = segments.len() > most;
+        segments.truncate(most);
+        room -= segments.len();
         let letters = database.keys(&Key::letters(run), usize::MAX)?;
         let gone = segments.into_iter().chain(letters).map(|key| (key, None));
         plan.atomic.extend(gone);

@@ -158,6 +158,23 @@ impl Lock {
         let file = private(&path)
             .open(&path)
             .map_err(|error| io_error("opening", &path, &error))?;
+        Self::hold(file, directory)
+    }
+
+    /// Takes the lock of a store in which nothing is to be changed. Without the file nobody can have it: then it is the
+    /// directory that is locked, for others who do the same.
+    pub(super) fn take_existing(directory: &Path) -> StoreResult<Self> {
+        let path = directory.join(LOCK_FILE);
+        let file = match File::open(&path) {
+            Err(error) if error.kind() == ErrorKind::NotFound => File::open(directory),
+            opened => opened,
+        };
+        let file = file.map_err(|error| io_error("opening", &path, &error))?;
+        Self::hold(file, directory)
+    }
+
+    fn hold(file: File, directory: &Path) -> StoreResult<Self> {
+        let path = directory.join(LOCK_FILE);
         let begun = Instant::now();
         loop {
             match file.try_lock() {

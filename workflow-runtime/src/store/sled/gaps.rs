@@ -104,6 +104,7 @@ async fn a_gap_that_nothing_explains_is_damage() {
         cache_bytes: 1 << 20,
         skip_fdatasync: false,
         log_file_bytes: super::log::FILE_SIZE,
+        write_again: false,
     };
     let database = Database::open(&path, &settings).expect("sled opens");
     let mut archive = reads::archive(&database).expect("there");

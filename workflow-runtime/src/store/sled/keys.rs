@@ -170,6 +170,28 @@ pub(super) fn wake_of(name: &[u8]) -> Option<(Option<Timestamp>, RunId)> {
     Some(((*timeless == 0).then_some(time), run))
 }
 
+/// Reads the run and the number of a letter's key without its piece number.
+pub(super) fn letter_of(name: &[u8]) -> Option<(RunId, u64)> {
+    let (run, number) = name.strip_prefix(&[MAIL])?.split_at_checked(16)?;
+    let run = RunId::from_bytes(run.try_into().ok()?);
+    Some((run, u64::from_be_bytes(number.try_into().ok()?)))
+}
+
+/// Says whether a full key has the length that keys of its kind have. `None`: they have any.
+pub(super) fn has_its_length(key: &[u8]) -> Option<bool> {
+    let parts = match key.first()? {
+        &ARCHIVE => 0,
+        &SEGMENT => 8 + 16 + 8,
+        &HEADER => 8 + 16,
+        &RUN | &LIVE | &DELETED => 16,
+        &MAIL => 16 + 8,
+        &WAKE => 1 + 8 + 16,
+        &NOTE => return None,
+        _ => return Some(false),
+    };
+    Some(key.len() == 1 + parts + PIECE_LEN)
+}
+
 /// Reads the key of a note from the name of its record.
 pub(super) fn note_of(name: &[u8]) -> Option<NoteKey> {
     let mut rest = name.strip_prefix(&[NOTE])?.strip_suffix(&NOTE_END)?;

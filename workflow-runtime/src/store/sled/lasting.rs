@@ -247,6 +247,43 @@ async fn a_deletion_that_was_cut_short_is_finished_before_anything_else() {
     assert!(left.len() < 5, "{}", left.len());
 }
 
+#[tokio::test]
+async fn many_long_runs_that_are_deleted_together_leave_nothing_behind() {
+    const RUNS: u64 = 40;
+    let closed = Closed::new().await;
+    let store = closed.open().expect("it opens");
+    let runs = || 100..100 + RUNS;
+    for n in runs() {
+        // Some fifty pieces each: far more than go in one batch.
+        store.create(new_run(n)).await.expect("created");
+        store.append(append(n, 1, 200_000)).await.expect("appended");
+        store.append(ending(n, 2)).await.expect("ended");
+    }
+    store.settled();
+    let ids = runs().map(|n| header(n).run).collect();
+    assert_eq!(store.delete(ids).await.expect("an answer"), RUNS);
+    store.settled();
+    store.check().await.expect("sound");
+    let nothing_is_left = |store: &SledStore| {
+        let guard = store.shared.database();
+        let database = guard.as_ref().expect("open");
+        for n in runs() {
+            let at = header(n).position();
+            let left = database.keys(&Key::segments(at), 10).expect("readable");
+            assert_eq!(left.len(), 0, "run {n}");
+        }
+    };
+    nothing_is_left(&store);
+    drop(store);
+    let store = closed.open().expect("it opens");
+    nothing_is_left(&store);
+    for n in runs() {
+        let found = store.header(header(n).run).await.expect("readable");
+        assert_eq!(found, None, "run {n}");
+    }
+    store.check().await.expect("sound");
+}
+
 /// Makes a store with a sleeper, a note, a letter and a tombstone in the database.
 async fn furnished() -> (Closed, RunId) {
     let closed = Closed::new().await;

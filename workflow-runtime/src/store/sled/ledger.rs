@@ -118,7 +118,7 @@ pub(super) struct Moving {
     pub(super) letters: Vec<Mail>,
     /// Letters below the first number were taken, the second is that of the next one.
     pub(super) mailbox: (u64, u64),
-    changes: usize,
+    pub(super) changes: usize,
     /// What the database has of it: before the archive the old one, after it the new one.
     pub(super) entry: Option<Box<Entry>>,
 }

@@ -8,9 +8,10 @@
 //!
 //! Data flows through the files in this order: `calls`, `shared` (`queue`, `table`) → `committer`, `group`,
 //! `judge` → `block` → `log`, `change`; from there `ledger` (`mailbox`, `overlay`) → `archiver`,
-//! `plan`, `erase`, `forgotten` → `segment`, `layout`, `keys` → `durable`, `database`. Opening goes `open` → `files` → `recover` →
-//! `scan`, reading goes `view` → `reads`.
+//! `plan`, `erase`, `forgotten` → `segment`, `layout`, `keys` → `durable`, `database`. Opening goes `open` → `files` (`again`) → `recover` →
+//! `scan`, reading goes `view` → `reads`. A store that does not open is read by `salvage`.
 
+mod again;
 mod archiver;
 mod block;
 mod bytes;
@@ -49,6 +50,7 @@ mod queue;
 mod races;
 mod reads;
 mod recover;
+pub(crate) mod salvage;
 mod scan;
 mod segment;
 mod shared;
@@ -108,6 +110,7 @@ pub struct SledOptions {
     cache_bytes: u64,
     skip_fdatasync: bool,
     log_file_bytes: u64,
+    write_again: bool,
 }
 
 impl Default for SledOptions {
@@ -116,12 +119,14 @@ impl Default for SledOptions {
             cache_bytes: DEFAULT_CACHE_BYTES,
             skip_fdatasync: false,
             log_file_bytes: log::FILE_SIZE,
+            write_again: false,
         }
     }
 }
 
 impl SledOptions {
-    /// Sets how many bytes sled's page cache takes at most; 64 MiB by default.
+    /// Sets how many bytes of pages sled keeps in memory at most, counted as they are on disk; 64 MiB by default. In memory a page takes
+    /// three times as much and more.
     #[must_use]
     pub fn cache_bytes(mut self, bytes: u64) -> Self {
         self.cache_bytes = bytes;
@@ -149,6 +154,17 @@ impl SledOptions {
     }
 }
 
+impl SledOptions {
+    fn settings(&self) -> Settings {
+        Settings {
+            cache_bytes: self.cache_bytes,
+            skip_fdatasync: self.skip_fdatasync,
+            log_file_bytes: self.log_file_bytes,
+            write_again: self.write_again,
+        }
+    }
+}
+
 /// A store in a directory on a local disk.
 ///
 /// One process at a time. Dropping it releases the directory; [`Store::close`](super::Store::close) also marks
@@ -156,6 +172,7 @@ impl SledOptions {
 #[derive(Debug)]
 pub struct SledStore {
     shared: Arc<Shared>,
+    options: SledOptions,
     committer: Mutex<Option<JoinHandle<()>>>,
 }
 
@@ -170,14 +187,10 @@ impl SledStore {
     /// [`StoreError::Corrupt`], [`StoreError::LostCommits`] say what is there instead of a
     /// sound store; [`StoreError::Io`] that the operating system refused something.
     pub fn open(path: impl AsRef<Path>, options: SledOptions) -> StoreResult<Self> {
-        let settings = Settings {
-            cache_bytes: options.cache_bytes,
-            skip_fdatasync: options.skip_fdatasync,
-            log_file_bytes: options.log_file_bytes,
-        };
-        let (shared, committer) = open::open(path.as_ref(), &settings)?;
+        let (shared, committer) = open::open(path.as_ref(), &options.settings())?;
         Ok(Self {
             shared,
+            options,
             committer: Mutex::new(Some(committer)),
         })
     }

@@ -10,6 +10,7 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use super::again;
 use super::block::{Draft, Facts, GENESIS};
 use super::committer::{Beginning, Committer};
 use super::database::{Database, Settings, corrupt, io_error};
@@ -27,10 +28,10 @@ use crate::id_map::IdMap;
 use crate::store::{StoreError, StoreResult};
 
 /// How long sled's threads may take to let go of the file after this process closed it.
-const RELEASE_WITHIN: Duration = Duration::from_secs(5);
+pub(super) const RELEASE_WITHIN: Duration = Duration::from_secs(5);
 
 /// How long to wait between looks at whether they did.
-const RELEASE_STEP: Duration = Duration::from_millis(1);
+pub(super) const RELEASE_STEP: Duration = Duration::from_millis(1);
 
 /// Opens or makes the store at `path` and starts its threads.
 pub(super) fn open(path: &Path, settings: &Settings) -> StoreResult<(Arc<Shared>, JoinHandle<()>)> {
@@ -41,6 +42,9 @@ pub(super) fn open(path: &Path, settings: &Settings) -> StoreResult<(Arc<Shared>
     // Under the lock: another process may have been faster.
     let fresh = files::look(path)? != Place::Store;
     let clean = fresh || files::is_clean(path);
+    if settings.write_again && !fresh {
+        again::write_again(path)?;
+    }
     let (database, recovered, log) = if fresh {
         make(path, settings)?
     } else {
@@ -109,6 +113,14 @@ fn start(
 /// is a newest block.
 fn make(path: &Path, settings: &Settings) -> StoreResult<(Database, Recovered, Log)> {
     files::begin_making(path)?;
+    make_files(path, settings)
+}
+
+/// Makes the files of an empty store, but for those that say that it is one.
+pub(super) fn make_files(
+    path: &Path,
+    settings: &Settings,
+) -> StoreResult<(Database, Recovered, Log)> {
     log::make_directory(path)?;
     let database = open_released(path, settings)?;
     let archive = Archive::default();
@@ -221,7 +233,7 @@ fn attempt(path: &Path, settings: &Settings, mark: &Mark) -> StoreResult<(Databa
 }
 
 /// Waits until sled's threads let go of its file, so that nothing changes it any more.
-fn wait_for_release(path: &Path) {
+pub(super) fn wait_for_release(path: &Path) {
     let begun = Instant::now();
     let Ok(file) = File::open(path.join("db")) else {
         return;

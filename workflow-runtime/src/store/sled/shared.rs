@@ -104,6 +104,15 @@ pub(super) enum Work {
     },
 }
 
+/// What the committer did since the store was opened. It alone counts, once per group.
+#[derive(Debug, Default)]
+pub(super) struct Counters {
+    pub(super) writes: AtomicU64,
+    pub(super) commits: AtomicU64,
+    pub(super) syncs: AtomicU64,
+    pub(super) bytes: AtomicU64,
+}
+
 /// Shared between handles, committer and archiver.
 #[derive(Debug)]
 pub(super) struct Shared {
@@ -116,6 +125,10 @@ pub(super) struct Shared {
     pub(super) synced: AtomicU64,
     /// The number of the newest archive that is on the disk.
     pub(super) archived: AtomicU64,
+    /// Why the store failed, once it has.
+    pub(super) failed: watch::Sender<Option<String>>,
+    /// What the committer did.
+    pub(super) counters: Counters,
     /// The outcome of closing, once it is there.
     pub(super) closed: watch::Sender<Option<StoreResult<()>>>,
     pub(super) directory: PathBuf,
@@ -155,6 +168,8 @@ impl Shared {
             database: RwLock::new(Some(database)),
             synced: AtomicU64::new(synced),
             archived: AtomicU64::new(archived),
+            failed: watch::Sender::new(None),
+            counters: Counters::default(),
             closed: watch::Sender::new(None),
             directory,
             clean,
@@ -202,12 +217,17 @@ impl Shared {
         let result = read(database);
         let settled = database.settle_after_reading();
         let result = result.and_then(|read| settled.map(|()| read));
-        if let Err(error) = &result
-            && (database.is_broken() || matches!(error, StoreError::Io { .. }))
-        {
-            self.fail(error);
+        match result {
+            Err(error @ StoreError::Io { .. }) => {
+                self.fail(&error);
+                Err(self.lock().stopped())
+            }
+            Err(error) if database.is_broken() => {
+                self.fail(&error);
+                Err(error)
+            }
+            result => result,
         }
-        result
     }
 
     /// Says why a run that is not in memory takes no write.
@@ -366,7 +386,8 @@ impl Shared {
         let mut state = self.lock();
         self.inbox.close();
         state.take_in(&self.inbox);
-        if !matches!(state.phase, Phase::Failed(_) | Phase::Closed) {
+        let is_first = !matches!(state.phase, Phase::Failed(_) | Phase::Closed);
+        if is_first {
             state.phase = Phase::Failed(error.to_string());
         }
         let stopped = state.stopped();
@@ -375,6 +396,9 @@ impl Shared {
         let deletions = std::mem::take(&mut state.deletions);
         state.sleeping = false;
         drop(state);
+        if is_first {
+            self.failed.send_replace(Some(error.to_string()));
+        }
         self.wake.notify_one();
         self.wake_archiver.notify_one();
         for op in queue {
@@ -450,11 +474,14 @@ impl State {
     }
 
     pub(super) fn stopped(&self) -> StoreError {
-        let reason = match &self.phase {
-            Phase::Failed(reason) => reason.clone(),
-            Phase::Open | Phase::Closing { .. } | Phase::Closed => "it was closed".to_owned(),
-        };
-        StoreError::Stopped { reason }
+        match &self.phase {
+            Phase::Failed(error) => StoreError::Failed {
+                error: error.clone(),
+            },
+            Phase::Open | Phase::Closing { .. } | Phase::Closed => StoreError::Stopped {
+                reason: "it was closed".to_owned(),
+            },
+        }
     }
 }
 

@@ -178,6 +178,7 @@ impl Closed {
             cache_bytes: 1 << 20,
             skip_fdatasync: false,
             log_file_bytes: super::log::FILE_SIZE,
+            write_again: false,
         };
         let database = Database::open(&self.path, &settings).expect("sled opens");
         let writes = change(&database);
@@ -302,4 +303,43 @@ async fn a_dropped_store_can_be_opened_again_at_once() {
         34,
         "what was queued before the drop was written"
     );
+}
+
+#[tokio::test]
+async fn a_store_that_failed_says_why_and_is_opened_again_beside_it_with_all_it_acknowledged() {
+    let closed = Closed::new().await;
+    let store = closed.open().expect("it opens");
+    let claim = store.claim(header(2).run, 0).await.expect("claimed");
+    let claim = claim.expect("there");
+    let mut one = append(2, claim.frames.len() as u64, 50);
+    one.epoch = claim.epoch;
+    let before = store.counts();
+    store.append(one.clone()).await.expect("acknowledged");
+    let after = store.counts();
+    assert_eq!(after.writes - before.writes, 1);
+    assert!(after.syncs > before.syncs && after.bytes - before.bytes > 50);
+    let failed = store.failed();
+    for message in ["the first", "a consequence"] {
+        store.shared.fail(&StoreError::Io {
+            operation: "syncing".into(),
+            message: message.into(),
+        });
+    }
+    assert_eq!(failed.await, "syncing failed: the first");
+    one.first_seq += 1;
+    let refused = store.append(one.clone()).await;
+    let error = "syncing failed: the first";
+    assert!(
+        matches!(&refused, Err(StoreError::Failed { error: said }) if said == error),
+        "{refused:?}"
+    );
+    let again = store.open_again().await.expect("it opens");
+    assert!(!again.stopped_cleanly());
+    let claim = again.claim(header(2).run, 0).await.expect("claimed");
+    let claim = claim.expect("there");
+    assert_eq!(claim.frames.len() as u64, one.first_seq);
+    one.epoch = claim.epoch;
+    again.append(one).await.expect("it goes on");
+    assert_eq!(again.failure(), None);
+    assert!(store.failure().is_some(), "the old one stays as it is");
 }

@@ -48,6 +48,9 @@ pub(super) async fn look(engine: &Engine) -> Result<State, EngineError> {
     };
     for header in headers(&**store).await? {
         let (kept, read) = engine.evidence(header.clone()).await?;
+        if read.is_err() && store.header(header.run).await?.is_none() {
+            continue; // deleted since it was listed
+        }
         let journal = read.map_err(|error| state.damaged.push(error)).ok();
         if *header.namespace != *engine.namespace() {
             continue;
