@@ -55,6 +55,19 @@ fn frames(store: &SledStore, n: u64) -> usize {
     frames.expect("readable").len()
 }
 
+/// Appends to run 1 until it is refused as it may be. Returns how many frames were acknowledged, with the first.
+fn append_until(store: &SledStore, refused: fn(&StoreError) -> bool) -> usize {
+    let mut acknowledged = 1;
+    for seq in 1..=3 {
+        match block_on(store.append(append(1, seq, 20))) {
+            Ok(()) => acknowledged += 1,
+            Err(error) if refused(&error) => break,
+            Err(error) => panic!("{error}"),
+        }
+    }
+    acknowledged
+}
+
 #[test]
 fn every_append_is_answered_and_kept() {
     in_every_order(|| {
@@ -93,19 +106,11 @@ fn what_is_acknowledged_while_the_store_closes_is_kept() {
         let caller = {
             let store = Arc::clone(&store);
             thread::spawn(move || {
-                let mut acknowledged = 1;
-                for seq in 1..=3 {
-                    match block_on(store.append(append(1, seq, 20))) {
-                        Ok(()) => acknowledged += 1,
-                        Err(StoreError::Stopped { .. }) => break,
-                        Err(error) => panic!("{error}"),
-                    }
-                }
-                acknowledged
+                append_until(&store, |error| matches!(error, StoreError::Stopped { .. }))
             })
         };
         block_on(store.close()).expect("closes");
-        let acknowledged: usize = caller.join().expect("ends");
+        let acknowledged = caller.join().expect("ends");
         drop(store);
         assert_eq!(frames(&place.open(), 1), acknowledged);
     });
@@ -120,15 +125,9 @@ fn nothing_of_the_owner_before_is_written_behind_a_claim() {
         let before = {
             let store = Arc::clone(&store);
             thread::spawn(move || {
-                let mut acknowledged = 1;
-                for seq in 1..=3 {
-                    match block_on(store.append(append(1, seq, 20))) {
-                        Ok(()) => acknowledged += 1,
-                        Err(StoreError::StaleEpoch { .. }) => break,
-                        Err(error) => panic!("{error}"),
-                    }
-                }
-                acknowledged
+                append_until(&store, |error| {
+                    matches!(error, StoreError::StaleEpoch { .. })
+                })
             })
         };
         let claim = block_on(store.claim(header(1).run, 0));
@@ -138,7 +137,7 @@ fn nothing_of_the_owner_before_is_written_behind_a_claim() {
         let mut own = append(1, found as u64, 20);
         own.epoch = claim.epoch;
         block_on(store.append(own)).expect("owned");
-        let acknowledged: usize = before.join().expect("ends");
+        let acknowledged = before.join().expect("ends");
         assert_eq!(
             acknowledged, found,
             "what the claim found is what was acknowledged"
