@@ -112,6 +112,13 @@ impl Deployed {
             assert!(report.contains(part), "`{part}` is not in: {report}");
         }
         assert!(self.parking.report.contains("engine.resume(run)"));
+        let says_other_input = self.parking.report.contains("other input");
+        let means_it = parts.iter().any(|part| part.contains("other input"));
+        assert_eq!(says_other_input, means_it, "{}", self.parking.report);
+        assert!(
+            !self.parking.report.contains("waits for nothing"),
+            "it does"
+        );
     }
 
     /// Brings the old code back: the run stays parked until it is resumed, then ends well.
