@@ -463,3 +463,53 @@ fn judge_input(recorded: &InputDigest, now: &InputDigest) -> Verdict {
         Verdict::OtherInput
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::digest::Digest;
+
+    fn digests(strict: u8, unordered: Option<u8>) -> InputDigest {
+        InputDigest {
+            strict: Digest::from_bytes([strict; 16]),
+            unordered: unordered.map(|byte| Digest::from_bytes([byte; 16])),
+        }
+    }
+
+    #[test]
+    fn an_input_fits_if_it_is_the_same_or_the_same_in_another_order() {
+        let recorded = digests(1, Some(5));
+        let judged = |now| judge_input(&recorded, &now);
+        assert_eq!(judged(digests(1, Some(5))), Verdict::Deliver);
+        assert_eq!(judged(digests(1, None)), Verdict::Deliver);
+        assert_eq!(judged(digests(2, Some(5))), Verdict::DeliverReordered);
+        assert_eq!(judged(digests(2, Some(6))), Verdict::OtherInput);
+        assert_eq!(judged(digests(2, None)), Verdict::OtherInput);
+        let without = digests(1, None);
+        assert_eq!(
+            judge_input(&without, &digests(2, None)),
+            Verdict::OtherInput
+        );
+    }
+
+    #[test]
+    fn a_child_of_another_name_or_another_id_is_another_child() {
+        let started = |workflow: &str, child: u8, digest| ChildStarted {
+            call: StepId::from_bytes([1; 16]),
+            child: RunId::from_bytes([child; 16]),
+            workflow: workflow.into(),
+            scope: "".into(),
+            source: "".into(),
+            input_digest: digests(digest, None),
+            input: None,
+            detached: false,
+        };
+        let recorded = started("ship", 1, 1);
+        let judged = |now| judge_child(&recorded, &now);
+        assert_eq!(judged(started("ship", 1, 1)), Verdict::Deliver);
+        assert_eq!(judged(started("ship", 1, 2)), Verdict::OtherInput);
+        assert_eq!(judged(started("bill", 1, 1)), Verdict::Diverged);
+        assert_eq!(judged(started("ship", 2, 1)), Verdict::Diverged);
+        assert_eq!(judged(started("bill", 2, 1)), Verdict::Diverged);
+    }
+}
