@@ -13,6 +13,7 @@ use std::sync::{Mutex, PoisonError, RwLock};
 
 use bytes::Bytes;
 
+use super::annex::{Files, Pointer};
 use super::keys::{self, Key};
 use crate::store::{StoreError, StoreResult};
 
@@ -39,6 +40,7 @@ pub(super) struct Database {
     pub(super) sled: sled::Db,
     pub(super) file: File,
     pub(super) directory: PathBuf,
+    pub(super) annex: Files,
     pub(super) skip_fdatasync: bool,
     broken: AtomicBool,
     /// Held by readers for a call of sled each, and by the writer from where all is synced to the end of its batch.
@@ -51,6 +53,23 @@ pub(super) struct Database {
     pub(super) synced_at: AtomicI64,
 }
 
+/// The key of a piece, and where in the annex its record lies, if it does.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Held {
+    pub(super) key: Vec<u8>,
+    pub(super) pointer: Option<Pointer>,
+}
+
+impl Held {
+    fn new(key: &[u8], value: &[u8]) -> Self {
+        let is_first = keys::split_piece(key).is_some_and(|(_, number)| number == 0);
+        Self {
+            key: key.to_vec(),
+            pointer: is_first.then(|| Pointer::decode(value)).flatten(),
+        }
+    }
+}
+
 /// A record of a scan.
 #[derive(Debug)]
 pub(super) enum Scanned {
@@ -60,8 +79,8 @@ pub(super) enum Scanned {
         record: Bytes,
         pieces: u16,
     },
-    /// Some of its pieces are missing.
-    Broken { name: Vec<u8> },
+    /// Some of it is missing.
+    Broken { name: Vec<u8>, wrong: String },
 }
 
 impl Database {
@@ -83,6 +102,7 @@ impl Database {
             sled,
             file,
             directory: directory.to_path_buf(),
+            annex: Files::new(directory),
             skip_fdatasync: settings.skip_fdatasync,
             broken: AtomicBool::new(false),
             still: RwLock::new(()),
@@ -127,6 +147,9 @@ impl Database {
         let Some(first) = first else {
             return Ok(None);
         };
+        if Pointer::decode(&first).is_some() {
+            return self.fetch(key.as_bytes(), first);
+        }
         let (count, head) = keys::first_piece(&first)
             .ok_or_else(|| corrupt(place(), "its first piece is empty"))?;
         if count == 1 {
@@ -144,42 +167,73 @@ impl Database {
         Ok(Some(record.into()))
     }
 
-    /// Returns how many pieces a record says to have; 0 if it is not there.
-    pub(super) fn pieces(&self, key: &Key) -> StoreResult<u16> {
-        let first = self.call(&describe(key.as_bytes()), || self.sled.get(key.piece(0)))?;
-        let count = first.as_ref().and_then(|first| keys::first_piece(first));
-        Ok(count.map_or(0, |(count, _)| count))
+    /// Reads a record from the annex. `first`: what its key had, which may point to a file that was emptied since.
+    fn fetch(&self, name: &[u8], mut first: sled::IVec) -> StoreResult<Option<Bytes>> {
+        loop {
+            let Some(pointer) = Pointer::decode(&first) else {
+                let (_, head) = keys::first_piece(&first)
+                    .ok_or_else(|| corrupt(describe(name), "it points to nowhere"))?;
+                return Ok(Some(Bytes::copy_from_slice(head)));
+            };
+            let unread = match self.annex.read(name, &pointer) {
+                Ok(record) => return Ok(Some(record)),
+                Err(unread) => unread,
+            };
+            let place = describe(name);
+            match self.call(&place, || self.sled.get(keys::first_key(name)))? {
+                Some(now) if now == first => return Err(unread.error(place)),
+                Some(now) => first = now,
+                None => return Ok(None),
+            }
+        }
     }
 
-    /// Returns at most `limit` keys of pieces that begin with `prefix`.
-    pub(super) fn keys(&self, prefix: &[u8], limit: usize) -> StoreResult<Vec<Vec<u8>>> {
+    /// Says whether that is where a record lies now.
+    pub(super) fn points_to(&self, name: &[u8], pointer: &Pointer) -> StoreResult<bool> {
+        let found = self.call(&describe(name), || self.sled.get(keys::first_key(name)))?;
+        Ok(found.is_some_and(|value| pointer.is(&value)))
+    }
+
+    /// Returns how many pieces a record has in sled, and where in the annex it lies if it does; 0 if it is not there.
+    pub(super) fn pieces(&self, key: &Key) -> StoreResult<(u16, Option<Pointer>)> {
+        let first = self.call(&describe(key.as_bytes()), || self.sled.get(key.piece(0)))?;
+        let Some(first) = first else {
+            return Ok((0, None));
+        };
+        let pointer = Pointer::decode(&first);
+        let count = keys::first_piece(&first).map_or(1, |(count, _)| count);
+        Ok((count, pointer))
+    }
+
+    /// Returns at most `limit` pieces whose keys begin with `prefix`.
+    pub(super) fn held(&self, prefix: &[u8], limit: usize) -> StoreResult<Vec<Held>> {
         let mut found = Vec::new();
-        let mut iter = self.sled.scan_prefix(prefix).keys();
+        let mut iter = self.sled.scan_prefix(prefix);
         while found.len() < limit {
             let next = self.call(&describe(prefix), || iter.next().transpose())?;
-            let Some(key) = next else {
+            let Some((key, value)) = next else {
                 break;
             };
-            found.push(key.to_vec());
+            found.push(Held::new(&key, &value));
         }
         Ok(found)
     }
 
-    /// Returns at most `limit` keys of pieces from `first` on and before `end`.
-    pub(super) fn keys_between(
+    /// Returns at most `limit` pieces with keys from `first` on and before `end`.
+    pub(super) fn held_between(
         &self,
         first: &[u8],
         end: &[u8],
         limit: usize,
-    ) -> StoreResult<Vec<Vec<u8>>> {
-        let mut iter = self.sled.range(first..end).keys();
+    ) -> StoreResult<Vec<Held>> {
+        let mut iter = self.sled.range(first..end);
         let mut found = Vec::new();
         while found.len() < limit {
             let next = self.call(&describe(first), || iter.next().transpose())?;
-            let Some(key) = next else {
+            let Some((key, value)) = next else {
                 break;
             };
-            found.push(key.to_vec());
+            found.push(Held::new(&key, &value));
         }
         Ok(found)
     }
@@ -300,13 +354,29 @@ impl Scan<'_> {
             pieces.reverse();
         }
         let name = name.to_vec();
-        Ok(Some(match join(&pieces) {
+        let joined = match pieces.first() {
+            Some((0, first)) if Pointer::decode(first).is_some() => {
+                let fetched = self.database.fetch(&name, first.clone());
+                match fetched.map(|record| Some((record?, 1))) {
+                    Err(StoreError::Corrupt { detail, .. }) => {
+                        let wrong = detail;
+                        return Ok(Some(Scanned::Broken { name, wrong }));
+                    }
+                    fetched => fetched?,
+                }
+            }
+            _ => join(&pieces),
+        };
+        Ok(Some(match joined {
             Some((record, pieces)) => Scanned::Whole {
                 name,
                 record,
                 pieces,
             },
-            None => Scanned::Broken { name },
+            None => Scanned::Broken {
+                name,
+                wrong: "pieces of it are missing".to_owned(),
+            },
         }))
     }
 }
@@ -400,6 +470,10 @@ pub(super) fn describe(name: &[u8]) -> String {
         // Its key may be somebody's secret.
         Some(&keys::NOTE) => "a note".to_owned(),
         Some(&keys::DELETED) => format!("the tombstone of {}", run().unwrap_or_default()),
+        Some(&keys::ANNEX) => match keys::annex_of(name) {
+            Some(number) => format!("the count of file {number} of the annex"),
+            None => "the counts of the annex".to_owned(),
+        },
         _ => format!("an unknown key {name:02x?}"),
     }
 }

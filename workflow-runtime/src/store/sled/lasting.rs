@@ -190,7 +190,7 @@ async fn a_tombstone_goes_once_the_log_begins_behind_it() {
     let tombstones = |store: &SledStore| {
         let guard = store.shared.database();
         let database = guard.as_ref().expect("open");
-        database.keys(&[keys::DELETED], 10).expect("readable").len()
+        database.held(&[keys::DELETED], 10).expect("readable").len()
     };
     assert_eq!(tombstones(&store), 1);
     drop(store);
@@ -243,7 +243,7 @@ async fn a_deletion_that_was_cut_short_is_finished_before_anything_else() {
     assert_eq!(lengths, [100, 5_000]);
     let guard = store.shared.database();
     let database = guard.as_ref().expect("open");
-    let left = database.keys(&Key::segments(at), 1_000).expect("readable");
+    let left = database.held(&Key::segments(at), 1_000).expect("readable");
     assert!(left.len() < 5, "{}", left.len());
 }
 
@@ -269,7 +269,7 @@ async fn many_long_runs_that_are_deleted_together_leave_nothing_behind() {
         let database = guard.as_ref().expect("open");
         for n in runs() {
             let at = header(n).position();
-            let left = database.keys(&Key::segments(at), 10).expect("readable");
+            let left = database.held(&Key::segments(at), 10).expect("readable");
             assert_eq!(left.len(), 0, "run {n}");
         }
     };

@@ -12,6 +12,7 @@
 //! `scan`, reading goes `view` → `reads`. A store that does not open is read by `salvage`.
 
 mod again;
+mod annex;
 mod archiver;
 mod block;
 mod bytes;

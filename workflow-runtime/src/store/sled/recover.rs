@@ -8,6 +8,7 @@
 
 use std::path::Path;
 
+use super::annex;
 use super::block::{Block, Chain, Item};
 use super::bytes::Census;
 use super::database::{Database, Scanned, corrupt, describe};
@@ -75,6 +76,7 @@ pub(super) fn recover(database: &Database, store: &Path, mark: &Mark) -> StoreRe
         supposed: IdMap::default(),
     };
     recovery.read_deleted(&archive)?;
+    count_annex(database, &archive)?;
     recovery.read_live(&archive)?;
     recovery.replay(&log)?;
     if let Some((_, wrong)) = recovery.supposed.into_values().next() {
@@ -122,6 +124,15 @@ fn counted(what: &str, found: &Census, counted: &Census, archive: &Archive) -> S
         counted.count()
     );
     Err(corrupt(what.to_owned(), &detail))
+}
+
+/// Checks that all files of the annex are counted that should be: one that is not would be removed.
+fn count_annex(database: &Database, archive: &Archive) -> StoreResult<()> {
+    let mut census = Census::default();
+    for (number, tally) in &annex::tallies(database)? {
+        census.add(annex::tally_member(*number, tally));
+    }
+    counted("the counts of the annex", &census, &archive.annex, archive)
 }
 
 struct Recovery<'a> {
@@ -172,8 +183,8 @@ impl Recovery<'_> {
                     record,
                     pieces,
                 } => (name, record, pieces),
-                Scanned::Broken { name } => {
-                    return Err(corrupt(describe(&name), "pieces of it are missing"));
+                Scanned::Broken { name, wrong } => {
+                    return Err(corrupt(describe(&name), &wrong));
                 }
             };
             let stored =

@@ -203,11 +203,13 @@ pub(super) struct Archive {
     pub(super) notes: Census,
     /// The tombstones that are there.
     pub(super) deleted: Census,
+    /// The counts of files of the annex that are there. Stores that have no annex do not say so.
+    pub(super) annex: Census,
 }
 
 impl Archive {
     pub(super) fn encode(&self) -> Vec<u8> {
-        let mut out = Vec::with_capacity(96);
+        let mut out = Vec::with_capacity(104);
         out.extend_from_slice(&self.number.to_le_bytes());
         out.extend_from_slice(&self.as_of.to_le_bytes());
         out.extend_from_slice(&self.log_from.to_le_bytes());
@@ -216,12 +218,15 @@ impl Archive {
         self.asleep.write(&mut out);
         self.notes.write(&mut out);
         self.deleted.write(&mut out);
+        if self.annex != Census::default() {
+            self.annex.write(&mut out);
+        }
         out
     }
 
     pub(super) fn decode(record: &[u8]) -> Result<Self, Malformed> {
         let mut reader = Reader::new(record);
-        let archive = Self {
+        let mut archive = Self {
             number: reader.u64()?,
             as_of: reader.u64()?,
             log_from: reader.u64()?,
@@ -230,7 +235,11 @@ impl Archive {
             asleep: Census::read(&mut reader)?,
             notes: Census::read(&mut reader)?,
             deleted: Census::read(&mut reader)?,
+            annex: Census::default(),
         };
+        if !reader.is_empty() {
+            archive.annex = Census::read(&mut reader)?;
+        }
         whole(&reader, archive)
     }
 }

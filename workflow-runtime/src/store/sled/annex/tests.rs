@@ -1,0 +1,1 @@
+//! The annex: its bytes, its files, what is counted of them.
