@@ -6,11 +6,12 @@ use std::collections::HashSet;
 
 use bytes::Bytes;
 
-use super::database::{Database, Held};
+use super::database::Database;
 use super::keys::{Key, split_piece};
 use super::layout::{ALWAYS_KEPT, Layout};
 use super::ledger::{Batch, Moving};
 use super::plan::Plan;
+use super::walk::Held;
 use crate::store::{RunPosition, StoreResult};
 
 /// How many pieces of forgotten segments one archive removes: removing one rewrites a page. What is left goes with the

@@ -12,8 +12,8 @@ use super::tests::{Closed, append, ending, header, new_run};
 use crate::clock::Timestamp;
 use crate::ids::RunId;
 use crate::store::{
-    Changes, Commit, Committed, EndKind, Epoch, Letter, NewRun, NoteChange, NoteKey, Released,
-    RunState, Sleeper, Store, StoreError,
+    Changes, Commit, Committed, Durability, EndKind, Epoch, Letter, NewRun, NoteChange, NoteKey,
+    Released, RunState, Sleeper, Store, StoreError,
 };
 
 fn note(name: &str) -> NoteKey {
@@ -254,10 +254,14 @@ async fn many_long_runs_that_are_deleted_together_leave_nothing_behind() {
     let store = closed.open().expect("it opens");
     let runs = || 100..100 + RUNS;
     for n in runs() {
-        // Some fifty pieces each: far more than go in one batch.
+        // Some forty segments each: far more than go in one batch.
         store.create(new_run(n)).await.expect("created");
-        store.append(append(n, 1, 200_000)).await.expect("appended");
-        store.append(ending(n, 2)).await.expect("ended");
+        for seq in 1..40 {
+            let mut one = append(n, seq, 9_000);
+            one.durability = Durability::Buffered;
+            store.append(one).await.expect("appended");
+        }
+        store.append(ending(n, 40)).await.expect("ended");
     }
     store.settled();
     let ids = runs().map(|n| header(n).run).collect();

@@ -74,6 +74,7 @@ pub(crate) fn hostile_block(bytes: &[u8]) {
 #[cfg(test)]
 mod tests;
 mod view;
+mod walk;
 
 use std::future::ready;
 use std::path::Path;

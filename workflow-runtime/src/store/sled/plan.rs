@@ -6,11 +6,12 @@
 use bytes::Bytes;
 
 use super::annex::Pointer as Annexed;
-use super::database::{Held, Write};
+use super::database::Write;
 use super::keys::{Key, cut, pieces_of};
 use super::ledger::{Batch, Moving};
 use super::segment::{Archive, Pointer, Stored, live_member, note_member, pack, sleeper_member};
 use super::table::{Entry, Place};
+use super::walk::Held;
 use crate::store::{NoteKey, RunState};
 
 /// The writes of one archive.

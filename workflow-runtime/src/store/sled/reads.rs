@@ -5,10 +5,11 @@
 
 use bytes::Bytes;
 
-use super::database::{Database, Scanned, corrupt, describe};
+use super::database::{Database, corrupt, describe};
 use super::keys::{self, Key};
 use super::layout::ALWAYS_KEPT;
 use super::segment::{Archive, Pointer, Stored, unpack};
+use super::walk::Scanned;
 use crate::ids::RunId;
 use crate::store::{NoteKey, RunOrder, RunPosition, RunQuery, Sleeper, StoreResult};
 

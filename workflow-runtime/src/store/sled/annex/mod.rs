@@ -18,7 +18,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use bytes::Bytes;
 
-pub(super) use self::keeper::{Keeper, tallies};
+pub(super) use self::keeper::{Keeper, Tallies, tallies};
 pub(super) use self::record::{Entry, Pointer, Tally, encode, tally_member};
 use super::bytes::Malformed;
 use super::database::{corrupt, io_error};
