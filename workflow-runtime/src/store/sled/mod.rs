@@ -8,7 +8,7 @@
 //!
 //! Data flows through the files in this order: `calls`, `shared` (`queue`, `table`) → `committer`, `group`,
 //! `judge` → `block` → `log`, `change`; from there `ledger` (`mailbox`, `overlay`) → `archiver`,
-//! `plan`, `erase`, `forgotten` → `segment`, `layout`, `keys` → `durable`, `database`. Opening goes `open` → `files` (`again`) → `recover` →
+//! `plan`, `erase`, `forgotten` → `segment`, `layout`, `keys` → `annex` → `durable`, `database`, `walk`. Opening goes `open` → `files` (`again`) → `recover` →
 //! `scan`, reading goes `view` → `reads`. A store that does not open is read by `salvage`.
 
 mod again;
