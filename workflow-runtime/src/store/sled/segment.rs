@@ -349,6 +349,25 @@ mod tests {
         assert!(Stored::decode(&stored(301).encode()).is_err());
     }
 
+    /// A store without an annex has the record that it had in format 1.
+    #[test]
+    fn an_archive_counts_the_annex_only_if_there_is_one() {
+        let mut archive = Archive {
+            number: 7,
+            ..Archive::default()
+        };
+        let without = archive.encode();
+        assert_eq!(without.len(), 96);
+        assert_eq!(Archive::decode(&without), Ok(archive));
+        archive.annex.add(5);
+        let with = archive.encode();
+        assert_eq!(with[..96], without);
+        assert_eq!(with[96..104], 1_u64.to_le_bytes());
+        assert_eq!(with[104..], mix(5).to_le_bytes());
+        assert_eq!(Archive::decode(&with), Ok(archive));
+        assert!(Archive::decode(&with[..104]).is_err());
+    }
+
     #[test]
     fn a_length_that_claims_too_much_is_refused() {
         let record = Bytes::from_static(&[255, 255, 255, 255, 1]);

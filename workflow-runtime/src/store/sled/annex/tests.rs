@@ -148,8 +148,8 @@ async fn a_store_of_format_1_becomes_one_of_format_2_before_it_has_an_annex() {
             for held in database.held(&[prefix], usize::MAX).expect("readable") {
                 let (name, _) = keys::split_piece(&held.key).expect("a key");
                 writes.push((held.key.clone(), None));
-                if held.pointer.is_some() {
-                    let record = database.fetch(name, held.pointer.expect("one").encode().into());
+                if let Some(pointer) = held.pointer {
+                    let record = database.fetch(name, pointer.encode().into());
                     let record = record.expect("readable").expect("there");
                     let pieces = keys::cut(&record).into_iter().enumerate();
                     writes.extend(pieces.map(|(number, piece)| {
