@@ -77,7 +77,7 @@ impl Committer {
             log.file_size(),
             *archive,
             &beginning.deleted,
-        );
+        )?;
         let archiver = std::thread::Builder::new()
             .name("workflow-archiver".to_owned())
             .spawn(move || archiver.run())
