@@ -161,7 +161,11 @@ async fn guarded_keys_queues_schedules_children_and_signals_come_through_a_repai
         if damage > 0 {
             let log = fs::read_dir(from.join("log")).expect("there");
             let log = log.map(|file| file.expect("readable").path()).max();
-            let path = if damage == 1 { from.join("db") } else { log.expect("a log") };
+            let path = if damage == 1 {
+                from.join("db")
+            } else {
+                log.expect("a log")
+            };
             let mut bytes = fs::read(&path).expect("there");
             let used = bytes.iter().rposition(|byte| *byte != 0).expect("written");
             bytes[if damage == 1 { 6 } else { used / 2 }] ^= 1;

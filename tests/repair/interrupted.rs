@@ -95,11 +95,17 @@ async fn a_repair_that_is_cut_short_leaves_the_store_as_it_was_and_nothing_that_
             }
         }
     }
-    assert!(refused > 10 && whole > 0, "{refused} refused, {whole} whole");
+    assert!(
+        refused > 10 && whole > 0,
+        "{refused} refused, {whole} whole"
+    );
     // What is left is in the way of the next one, which says so.
     fs::remove_file(to.join("FORMAT")).expect("removed");
     let error = repair(&from, &to).expect_err("not empty");
-    assert!(error.to_string().contains("nothing is overwritten"), "{error}");
+    assert!(
+        error.to_string().contains("nothing is overwritten"),
+        "{error}"
+    );
     fs::remove_dir_all(&to).expect("removed");
     repair(&from, &to).expect("begun again");
     assert_eq!(content(&to).await, sound.content);

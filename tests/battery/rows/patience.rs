@@ -68,7 +68,11 @@ mod tests {
             }
             done.send(7).expect("heard");
         });
-        assert_eq!(pulse.wait(2, &answer), Some(7), "four seconds, two without a beat");
+        assert_eq!(
+            pulse.wait(2, &answer),
+            Some(7),
+            "four seconds, two without a beat"
+        );
         worker.join().expect("ends");
         assert_eq!(pulse.wait(2, &answer), None, "nobody is left to answer");
         let (_silent, answer) = mpsc::channel::<u32>();

@@ -108,8 +108,7 @@ impl Talk<'_> {
         }
         let run = self.told.run?;
         let header = self.header(run).await?;
-        let has_failed =
-            matches!(&header, RunState::Ended(end) if end.kind == EndKind::Failed);
+        let has_failed = matches!(&header, RunState::Ended(end) if end.kind == EndKind::Failed);
         if !has_failed && !self.extra.once_in(8) {
             return Some(Left::Nothing);
         }

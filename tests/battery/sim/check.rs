@@ -181,11 +181,7 @@ fn root(case: &Case, told: &Acknowledged, journal: &Journal, is_fork: bool) -> V
         return vec!["2: an empty journal".into()];
     };
     let fits = match (&last.event, case.ending) {
-        (Event::RunCompleted(_), Ending::Value)
-            if case.must_fail() =>
-        {
-            false
-        }
+        (Event::RunCompleted(_), Ending::Value) if case.must_fail() => false,
         (Event::RunCompleted(end), Ending::Value) => {
             let value: Option<u64> = rmp_serde::from_slice(&end.output).ok();
             let allowed = possible(&case.program, 1);
@@ -230,7 +226,10 @@ pub(super) fn trace(case: &Case, reader: &Reader) -> blake3::Hash {
 
 /// Tells a case for people: what was asked for, and all journals.
 pub(super) fn story(case: &Case, reader: &Reader) -> String {
-    let mut story = format!("{:#?}\n{:#?}\n{:#?}\n", case.program, case.ending, case.extras);
+    let mut story = format!(
+        "{:#?}\n{:#?}\n{:#?}\n",
+        case.program, case.ending, case.extras
+    );
     for (run, journal) in reader.journals() {
         match journal {
             Ok(journal) => story += &format!("{journal}\n"),

@@ -129,9 +129,7 @@ impl Acknowledged {
     /// Says whether a run is a fork of the run that was started, or a fork of one.
     fn is_fork_of_root(&self, run: RunId) -> bool {
         let fork = self.forks.iter().find(|fork| fork.run == run);
-        fork.is_some_and(|fork| {
-            self.run == Some(fork.origin) || self.is_fork_of_root(fork.origin)
-        })
+        fork.is_some_and(|fork| self.run == Some(fork.origin) || self.is_fork_of_root(fork.origin))
     }
 
     /// Hears what bodies did since this was asked last.

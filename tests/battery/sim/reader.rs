@@ -7,8 +7,8 @@ use std::time::{Duration, SystemTime};
 
 use tokio::runtime::Runtime;
 use workflow_runtime::journal::Journal;
-use workflow_runtime::store::{RunHeader, Store as _};
 use workflow_runtime::store::memory::MemoryStore;
+use workflow_runtime::store::{RunHeader, Store as _};
 use workflow_runtime::testing::{TestEngine, Witness};
 use workflow_runtime::{EngineError, RunId};
 
@@ -45,7 +45,9 @@ impl Reader {
 
     /// The headers of all runs.
     pub(super) fn headers(&self) -> Vec<RunHeader> {
-        let page = self.runtime.block_on(self.engine.runs().limit(10_000).into_future());
+        let page = self
+            .runtime
+            .block_on(self.engine.runs().limit(10_000).into_future());
         page.expect("lists").runs
     }
 

@@ -181,7 +181,9 @@ fn place(records: &[Record], at: ForkPoint) -> Result<usize, String> {
             "its journal has no outcome of it; `engine.journal(run)` lists the ids that it has",
         )?,
         ForkPoint::Record(seq) => before(records, seq)?,
-        ForkPoint::End => closing.unwrap_or(records.len() - usize::from(records.last().is_some_and(ends))),
+        ForkPoint::End => {
+            closing.unwrap_or(records.len() - usize::from(records.last().is_some_and(ends)))
+        }
     };
     match shared {
         0 => Err(

@@ -243,10 +243,7 @@ fn is_voided(journal: &Journal, step: StepId, is_new: impl Fn(u64) -> bool) -> b
             |record| matches!(&record.event, Event::StepCompleted(it) if it.step == step),
         )
     };
-    let mut new = journal
-        .records()
-        .iter()
-        .filter(|record| is_new(record.seq));
+    let mut new = journal.records().iter().filter(|record| is_new(record.seq));
     new.any(|record| match &record.event {
         Event::RunReopened(reopened) => reopened.voided.iter().any(|seq| is_of_it(*seq)),
         _ => false,
