@@ -6,8 +6,8 @@ use workflow_runtime::journal::Event;
 use workflow_runtime::store::memory::MemoryStore;
 use workflow_runtime::testing::check_invariants;
 use workflow_runtime::{
-    Engine, EngineError, Error, Result, RunError, RunHandle, RunId, RunStatus, Workflow, step,
-    wait_for, workflow,
+    Engine, EngineError, Error, Result, RunError, RunHandle, RunId, RunStatus, step, wait_for,
+    workflow,
 };
 use workflow_tests::Ledger;
 
@@ -73,10 +73,9 @@ async fn family(engine: &Engine) -> (RunHandle<parent>, RunId) {
     }
 }
 
-async fn value<W: Workflow<Output = u64>>(run: &RunHandle<W>) -> u64 {
-    let result = tokio::time::timeout(Duration::from_secs(60), run.result()).await;
-    let result = result.expect("it hangs");
-    result.unwrap_or_else(|error| panic!("{}: {error}", run.id()))
+async fn in_time<T>(result: impl Future<Output = T>) -> T {
+    let result = tokio::time::timeout(Duration::from_secs(60), result).await;
+    result.expect("it hangs")
 }
 
 #[tokio::test]
@@ -86,13 +85,13 @@ async fn a_parent_does_not_hear_of_the_end_of_a_fork_of_its_child() {
     let fork = engine.fork(child).await.expect("is forked");
     let made = engine.run::<self::child>(fork).await.expect("there");
     engine.signal(fork, "value", &1_u64).await.expect("sent");
-    assert_eq!(value(&made).await, 1);
+    assert_eq!(in_time(made.result()).await.expect("ends"), 1);
     // Had the parent heard of it, it would end now, with a value that its child never gave.
     tokio::time::sleep(Duration::from_millis(50)).await;
     let status = parent.status().await.expect("reads");
     assert!(matches!(status, RunStatus::Active), "{status:?}");
     engine.signal(child, "value", &2_u64).await.expect("sent");
-    assert_eq!(value(&parent).await, 2);
+    assert_eq!(in_time(parent.result()).await.expect("ends"), 2);
     assert_eq!(check_invariants(&engine).await.expect("checks"), []);
 }
 
@@ -106,7 +105,7 @@ async fn who_terminates_a_fork_neither_ends_its_originals_child_nor_tells_its_pa
     engine.terminate(of_parent).await.expect("ends");
     tokio::time::sleep(Duration::from_millis(50)).await;
     engine.signal(child, "value", &2_u64).await.expect("sent");
-    assert_eq!(value(&parent).await, 2);
+    assert_eq!(in_time(parent.result()).await.expect("ends"), 2);
     assert_eq!(check_invariants(&engine).await.expect("checks"), []);
 }
 

@@ -75,7 +75,10 @@ async fn a_repair_that_is_cut_short_leaves_the_store_as_it_was_and_nothing_that_
         }
         // Killed: the system keeps all that was done. Cut off: what was synced, and what is lucky.
         for killed in [true, false] {
-            let mut is_lucky = |_: Part| {
+            let mut is_lucky = |part: Part| {
+                if let Part::Write(number) = part {
+                    luck ^= number as u64;
+                }
                 luck = luck.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
                 killed || luck >> 63 == 1
             };
