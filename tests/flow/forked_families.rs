@@ -31,7 +31,7 @@ async fn take_back(#[resource] ledger: &Ledger, what: String, _given: Option<()>
 #[workflow]
 async fn child() -> Result<u64> {
     act("child").await?;
-    Ok(wait_for::<u64>("value").await?)
+    wait_for::<u64>("value").await
 }
 
 #[workflow]
