@@ -232,7 +232,7 @@ mod tests {
     use super::BEFORE_EXTRAS;
 
     /// Cases in which something was wrong since.
-    const FAILED_SINCE: [u64; 6] = [25, 47, 961, 1_344, 1_649, 2_281];
+    const FAILED_SINCE: [u64; 7] = [25, 47, 961, 1_344, 1_649, 2_281, 2_376];
 
     #[test]
     fn cases_that_failed_once_hold_and_have_one_trace() {
