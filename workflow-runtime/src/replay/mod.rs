@@ -382,6 +382,13 @@ impl History {
             let children = succeeds.children.iter_mut();
             children.for_each(|child| child.detached = true);
         }
+        if let Some(checkpoint) = &mut self.checkpoint {
+            checkpoint.0.tokens.clear();
+            let children = checkpoint.0.children.iter_mut();
+            children.for_each(|child| child.detached = true);
+        }
+        // Whoever waits for the origin hears how that ends, and not of this one.
+        self.started.parent = None;
     }
 
     /// Forgets what came before a checkpoint, but for what it carries over.
