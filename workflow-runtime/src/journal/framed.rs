@@ -171,3 +171,103 @@ impl FromBody for Entry {
         self.seq
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::digest::digest;
+    use crate::error::Interrupted;
+    use crate::ids::RunId;
+    use crate::journal::{Chain, Draft, Reader};
+
+    fn steps() -> Vec<StepCompleted> {
+        let step = StepCompleted {
+            step: StepId::from_bytes([5; 16]),
+            name: "charge".into(),
+            scope: "a0/h:ship#1".into(),
+            source: "src/main.rs:7".into(),
+            input_digest: digest(&vec![1, 2]).expect("a digest"),
+            input: Some(Bytes::from_static(b"input")),
+            attempts: 3,
+            called_at: Timestamp::from_micros(1_700_000_000_000_000),
+            attempt_began_at: Timestamp::from_micros(1_700_000_000_000_300),
+            outcome: Outcome::Err(Bytes::from_static(b"no")),
+        };
+        let with = |outcome| StepCompleted {
+            outcome,
+            ..step.clone()
+        };
+        let since = Timestamp::from_micros(1_700_000_000_000_000);
+        let plain = StepCompleted {
+            name: "".into(),
+            scope: "".into(),
+            input: None,
+            input_digest: digest(&1).expect("a digest"),
+            ..with(Outcome::Ok(Bytes::new()))
+        };
+        let long = StepCompleted {
+            name: "n".repeat(70_000).into(),
+            input: Some(vec![1; 40_000].into()),
+            ..with(Outcome::Broken(vec![2; 70_000].into()))
+        };
+        let interrupted = with(Outcome::Interrupted(Interrupted::since(2, since)));
+        let done = with(Outcome::AlreadyDone(Bytes::from_static(b"it")));
+        vec![step, plain, long, interrupted, done]
+    }
+
+    #[test]
+    fn a_step_in_its_frame_says_what_its_record_says() {
+        let (run, time) = (RunId::from_bytes([1; 16]), Timestamp::from_micros(900));
+        let mut chain = Chain::new(run, None);
+        let seal = |step: &StepCompleted| {
+            Draft::of(&Event::StepCompleted(step.clone())).seal(time, &mut chain)
+        };
+        let frames: Vec<Bytes> = steps().iter().map(seal).collect();
+        let mut reader = Reader::new(run, None, &frames);
+        let entries: Result<Vec<Entry>, _> = reader.entries().collect();
+        let mut framed = 0;
+        for (entry, expected) in entries.expect("they read").into_iter().zip(steps()) {
+            assert_eq!(entry.time, time);
+            let step = match entry.says {
+                Says::Step(step) => step,
+                Says::Event(event) => {
+                    assert_eq!(event, Event::StepCompleted(expected));
+                    continue;
+                }
+            };
+            framed += 1;
+            assert_eq!(step.step(), expected.step);
+            assert_eq!(step.input_digest(), expected.input_digest);
+            assert!(step.is_named(&expected.name));
+            assert!(!step.is_named("charg") && !step.is_named("charger"));
+            assert_eq!(step.outcome(), expected.outcome);
+            assert_eq!(step.whole(), expected);
+        }
+        assert_eq!(framed, 3, "those that most are");
+    }
+
+    #[test]
+    fn what_is_no_step_in_the_form_that_is_written_is_left_to_the_other_reader() {
+        let (run, time) = (RunId::from_bytes([1; 16]), Timestamp::from_micros(900));
+        let event = Event::StepCompleted(steps().remove(0));
+        let whole = Draft::of(&event).seal(time, &mut Chain::new(run, None));
+        let body = body_of(&whole).expect("a body").to_vec();
+        for len in 0..body.len() {
+            for last in [body[len], 0, 3, 254, 255] {
+                let bytes = [&body[..len], &[last]].concat();
+                let frame = Bytes::from([&[1], &*bytes, &[0; LINK_LEN]].concat());
+                let body = || Body {
+                    frame: &frame,
+                    bytes: &bytes,
+                };
+                let expected =
+                    Record::from_body(7, body()).map(|record| (record.time, record.event));
+                let found = Entry::from_body(7, body()).map(|entry| match entry.says {
+                    Says::Step(step) => (entry.time, Event::StepCompleted(step.whole())),
+                    Says::Event(event) => (entry.time, event),
+                });
+                assert_eq!(found, expected, "{len} bytes, then {last}");
+            }
+        }
+    }
+}
