@@ -37,6 +37,7 @@ mod intent;
 mod keyed_steps;
 mod keys;
 mod leaving;
+mod long_journals;
 mod misuse;
 mod on_disk;
 mod option_crashes;

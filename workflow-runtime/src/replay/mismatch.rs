@@ -287,10 +287,13 @@ pub(crate) fn show_differences(differences: &[Difference]) -> Option<String> {
 
 fn describe(delivery: &Delivery) -> String {
     match &delivery.what {
-        Recorded::Step(step) => format!(
-            "record {}, step `{}` ({}), called at {}",
-            delivery.seq, step.name, step.step, step.source
-        ),
+        Recorded::Step(step) => {
+            let step = step.whole();
+            format!(
+                "record {}, step `{}` ({}), called at {}",
+                delivery.seq, step.name, step.step, step.source
+            )
+        }
         Recorded::Child(child) => {
             format!(
                 "record {}, the end of the child {}",
