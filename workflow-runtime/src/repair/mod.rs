@@ -46,11 +46,11 @@ impl RepairOptions {
 ///
 /// # Errors
 ///
-/// [`StoreError::InUse`](crate::store::StoreError::InUse) if a process has `from` open,
-/// [`StoreError::NotADatabase`](crate::store::StoreError::NotADatabase) if `from` is no store or `to` is not empty,
-/// [`StoreError::NewerFormat`](crate::store::StoreError::NewerFormat),
-/// [`StoreError::WrongAuditKey`](crate::store::StoreError::WrongAuditKey) if a key is given that fits no journal, and
-/// [`StoreError::Io`](crate::store::StoreError::Io) if the operating system refuses something. A `to` that was begun and not finished
+/// [`StoreError::InUse`] if a process has `from` open,
+/// [`StoreError::NotADatabase`] if `from` is no store or `to` is not empty,
+/// [`StoreError::NewerFormat`],
+/// [`StoreError::WrongAuditKey`] if a key is given that fits no journal, and
+/// [`StoreError::Io`] if the operating system refuses something. A `to` that was begun and not finished
 /// is no store, and is refused as none.
 ///
 /// ```no_run
