@@ -181,10 +181,12 @@ fn compile(
     copy: &Path,
     arguments: &[String],
 ) -> Result<(Vec<Value>, Vec<(String, PathBuf)>), String> {
+    let target = std::env::var_os("CARGO_TARGET_DIR")
+        .map_or_else(|| repository.join("target"), PathBuf::from);
     let output = Command::new("cargo")
         .args(["test", "--no-run", "--message-format=json"])
         .args(arguments)
-        .env("CARGO_TARGET_DIR", repository.join("target"))
+        .env("CARGO_TARGET_DIR", target)
         .current_dir(copy)
         .stderr(Stdio::inherit())
         .output()

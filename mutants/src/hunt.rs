@@ -19,13 +19,21 @@ const PORTIONS: [usize; 3] = [6, 40, 150];
 /// How long tests may take with a mutant, beside ten times what they take without.
 const PATIENCE: Duration = Duration::from_secs(25);
 
+/// How long is hunted.
+#[derive(Clone, Copy)]
+pub(crate) struct Patience {
+    pub(crate) minutes: u64,
+    /// How many tests a mutant has to live through.
+    pub(crate) most: usize,
+}
+
 /// Hunts until all are judged or the time is over.
 pub(crate) fn hunt(
     output: &Path,
     mutants: Vec<Mutant>,
     left_out: &HashMap<u32, &'static str>,
     tests: &[Test],
-    minutes: u64,
+    patience: Patience,
     again: bool,
 ) -> Result<(), String> {
     let path = output.join("verdicts.tsv");
@@ -49,7 +57,7 @@ pub(crate) fn hunt(
     let waiting: Vec<Mutant> = mutants.into_iter().filter(open).collect();
     println!("{} mutants to judge", waiting.len());
     let (waiting, file) = (Mutex::new(waiting.into_iter()), Mutex::new(file));
-    let until = Instant::now() + Duration::from_secs(minutes * 60);
+    let until = Instant::now() + Duration::from_secs(patience.minutes * 60);
     std::thread::scope(|scope| {
         for worker in 0..WORKERS {
             let (waiting, file) = (&waiting, &file);
@@ -60,7 +68,7 @@ pub(crate) fn hunt(
                     let began = Instant::now();
                     let (verdict, by) = match left_out.get(&mutant.id) {
                         Some(why) => ((*why).to_owned(), String::new()),
-                        None => judge(output, worker, &mutant, tests),
+                        None => judge(output, worker, &mutant, tests, patience.most),
                     };
                     let millis = began.elapsed().as_millis();
                     let line = format!("{verdict}\t{}\t{by}\t{millis}\n", mutant.name);
@@ -72,7 +80,13 @@ pub(crate) fn hunt(
     Ok(())
 }
 
-fn judge(output: &Path, worker: usize, mutant: &Mutant, tests: &[Test]) -> (String, String) {
+fn judge(
+    output: &Path,
+    worker: usize,
+    mutant: &Mutant,
+    tests: &[Test],
+    most: usize,
+) -> (String, String) {
     let mut reaching: Vec<&Test> = tests
         .iter()
         .filter(|test| test.reaches.contains(&mutant.id))
@@ -82,6 +96,8 @@ fn judge(output: &Path, worker: usize, mutant: &Mutant, tests: &[Test]) -> (Stri
     }
     reaching.sort_by_key(|test| test.time);
     let count = reaching.len();
+    reaching.truncate(most);
+    let run = reaching.len();
     let mut rest = &reaching[..];
     let mut sizes = PORTIONS.into_iter();
     while !rest.is_empty() {
@@ -114,5 +130,5 @@ fn judge(output: &Path, worker: usize, mutant: &Mutant, tests: &[Test]) -> (Stri
             }
         }
     }
-    ("lived".into(), format!("{count} tests"))
+    ("lived".into(), format!("{run} of {count} tests"))
 }

@@ -23,7 +23,7 @@ fn main() {
 fn run() -> Result<(), String> {
     let mut arguments = std::env::args().skip(1);
     let (mut output, mut minutes, mut again) = (PathBuf::from("/tmp/mutants"), 60, false);
-    let mut just_report = false;
+    let (mut just_report, mut most) = (false, usize::MAX);
     let (mut only, mut filter, mut cargo) = (String::new(), String::new(), Vec::new());
     while let Some(argument) = arguments.next() {
         let mut value = || arguments.next().ok_or(format!("{argument} needs a value"));
@@ -34,6 +34,11 @@ fn run() -> Result<(), String> {
                     .parse()
                     .map_err(|error| format!("--minutes: {error}"))?
             }
+            "--most" => {
+                most = value()?
+                    .parse()
+                    .map_err(|error| format!("--most: {error}"))?
+            }
             "--tests" => filter = value()?,
             "--only" => only = value()?,
             "--again" => again = true,
@@ -41,7 +46,7 @@ fn run() -> Result<(), String> {
             "--" => cargo = arguments.by_ref().collect(),
             other => {
                 return Err(format!(
-                    "{other} is not known: --output, --minutes, --only, --tests, --again, --report, -- for cargo test"
+                    "{other} is not known: --output, --minutes, --most, --only, --tests, --again, --report, -- for cargo test"
                 ));
             }
         }
@@ -74,7 +79,8 @@ fn run() -> Result<(), String> {
         .filter(|mutant| wanted(&mutant.name))
         .cloned()
         .collect();
-    hunt::hunt(&output, chosen, &left_out, &tests, minutes, again)?;
+    let patience = hunt::Patience { minutes, most };
+    hunt::hunt(&output, chosen, &left_out, &tests, patience, again)?;
     report::print(&output, &mutants);
     Ok(())
 }

@@ -19,6 +19,7 @@ mod hostile;
 mod kill;
 mod limits;
 mod newer;
+mod patience;
 mod poison;
 mod power;
 mod read_only;

@@ -3,6 +3,7 @@
 
 #[path = "store_faults"]
 mod store_faults {
+    mod annex;
     mod child;
     mod damage;
     mod disk;

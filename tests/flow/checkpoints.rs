@@ -10,7 +10,7 @@ use workflow_runtime::{
     Engine, EngineBuilder, EngineError, Result, RunError, checkpoint, now, patched, random, sleep,
     start_child, step, undo_with, wait_for, workflow,
 };
-use workflow_tests::{Ledger, survive};
+use workflow_tests::{Ledger, cut, frames, survive};
 
 #[step]
 async fn act(#[resource] ledger: &Ledger, what: String) -> Result<usize> {
@@ -144,6 +144,70 @@ async fn time_chance_and_patches_are_the_same_in_a_resumed_pass() {
         let plan = FaultPlan::at(write, Fault::CrashAfter);
         let (result, _) = survive(|| engine(&ledger), || looking(Vec::new()), [plan]).await;
         assert_eq!(result.expect("ends well"), seen, "{write}");
+    }
+}
+
+#[workflow(name = "passes")]
+async fn old_passes(ways: Vec<bool>) -> Result<Vec<bool>> {
+    let mut ways = ways;
+    act(format!("pass {}", ways.len())).await?;
+    ways.push(false);
+    match ways.len() {
+        3 => Ok(ways),
+        _ => checkpoint(&ways).await,
+    }
+}
+
+#[workflow(name = "passes")]
+async fn new_passes(ways: Vec<bool>) -> Result<Vec<bool>> {
+    let mut ways = ways;
+    let way = patched("new way");
+    act(format!("pass {}", ways.len())).await?;
+    ways.push(way);
+    match ways.len() {
+        3 => Ok(ways),
+        _ => checkpoint(&ways).await,
+    }
+}
+
+#[tokio::test]
+async fn a_patch_that_a_run_went_past_in_an_earlier_pass_is_not_taken_in_a_later_one() {
+    let ledger = Ledger::shared();
+    let old = || {
+        let engine = Engine::builder().register::<old_passes>();
+        engine.resource_arc(ledger.clone())
+    };
+    let (result, store) = survive(old, || old_passes(Vec::new()), []).await;
+    assert_eq!(result.expect("ends well"), [false; 3]);
+    let store = store.reopen(Surviving::Synced);
+    let engine = old().open_with(store.clone()).await.expect("opens");
+    let run = engine.runs().await.expect("lists").runs[0].run;
+    let journal = engine.journal(run).await.expect("reads");
+    let recorded = frames(&store, run).await;
+    let new = || {
+        let engine = Engine::builder().register::<new_passes>();
+        engine.resource_arc(ledger.clone())
+    };
+    let finish = async |store: &MemoryStore| {
+        let engine = new().open_with(store.clone()).await.expect("opens");
+        let run = engine.run::<new_passes>(run).await.expect("is there");
+        run.result().await.expect("ends well")
+    };
+    // The first step of the first pass has an outcome: the old code was there.
+    for write in 0.. {
+        let store = cut(journal.header(), &recorded, 2).await;
+        store.set_faults(FaultPlan::at(write, Fault::CrashAfter));
+        tokio::select! {
+            biased;
+            () = store.crashed() => {}
+            ways = finish(&store) => {
+                assert_eq!(ways, [false; 3]);
+                assert!(write > 4, "no more than {write} writes");
+                return;
+            }
+        }
+        let ways = finish(&store.reopen(Surviving::Synced)).await;
+        assert_eq!(ways, [false; 3], "write {write}");
     }
 }
 

@@ -1,6 +1,7 @@
 //! Code that no longer fits a journal is parked before any side effect, with a report; with the
 //! old code back, the run carries on.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -111,6 +112,13 @@ impl Deployed {
             assert!(report.contains(part), "`{part}` is not in: {report}");
         }
         assert!(self.parking.report.contains("engine.resume(run)"));
+        let says_other_input = self.parking.report.contains("other input");
+        let means_it = parts.iter().any(|part| part.contains("other input"));
+        assert_eq!(says_other_input, means_it, "{}", self.parking.report);
+        assert!(
+            !self.parking.report.contains("waits for nothing"),
+            "it does"
+        );
     }
 
     /// Brings the old code back: the run stays parked until it is resumed, then ends well.
@@ -218,6 +226,54 @@ async fn another_input_parks_the_run_and_names_the_field() {
     assert!(!deployed.parking.report.contains("250"), "no payload in it");
     assert_eq!(deployed.detail().trim(), "cents: journal 100 | code 250");
     deployed.goes_on_with_the_old_code().await;
+}
+
+#[step]
+async fn pay(#[resource] ledger: &Ledger, amounts: BTreeMap<String, u64>) -> Result<u64> {
+    ledger.act("pay");
+    Ok(amounts["total"])
+}
+
+#[workflow(name = "bill")]
+async fn itemized() -> Result<u64> {
+    let mut amounts: BTreeMap<_, _> = (0..30).map(|n| (format!("item {n}"), n)).collect();
+    amounts.insert("total".to_owned(), 435);
+    pay(amounts).await
+}
+
+#[workflow(name = "bill")]
+async fn in_one_sum() -> Result<u64> {
+    pay(BTreeMap::from([("total".to_owned(), 500)])).await
+}
+
+#[tokio::test]
+async fn a_changed_amount_behind_many_removed_fields_parks_the_run() {
+    let store = MemoryStore::new();
+    let ledger = Ledger::shared();
+    let builder = || Engine::builder().resource_arc(ledger.clone());
+    let engine = builder()
+        .register::<itemized>()
+        .open_with(store.clone())
+        .await
+        .expect("opens");
+    let run = engine.start(itemized()).await.expect("starts");
+    assert_eq!(run.result().await.expect("ends well"), 435);
+    let journal = engine.journal(run.id()).await.expect("reads");
+    let recorded = frames(&store, run.id()).await;
+    let engine = builder()
+        .register::<in_one_sum>()
+        .open_with(cut(journal.header(), &recorded, recorded.len() - 1).await)
+        .await
+        .expect("opens");
+    let run = engine.run::<in_one_sum>(run.id()).await.expect("there");
+    let Err(RunError::Parked(parking)) = run.result().await else {
+        panic!("the outcome of another payment was taken for this one");
+    };
+    assert_eq!(parking.reason, ParkReason::Diverged);
+    assert!(parking.report.contains("total"), "{}", parking.report);
+    let detail: String = rmp_serde::from_slice(&parking.detail.expect("is there")).expect("text");
+    assert!(detail.contains("journal 435 | code 500"), "{detail}");
+    assert_eq!(ledger.asked(), 1, "only the first process paid");
 }
 
 #[workflow(name = "order")]

@@ -287,6 +287,11 @@ async fn a_failed_child_that_the_code_went_on_from_is_left_alone() {
         4,
         "of the first child nothing ran again"
     );
+    let journal = engine.journal(run).await.expect("reads");
+    let records = journal.records().iter();
+    let ends = records.filter(|record| matches!(record.event, Event::ChildFinished(_)));
+    // That of the first child, and those of the second before and after it was tried again.
+    assert_eq!(ends.count(), 3, "an end that counts is not told again");
 }
 
 #[tokio::test]

@@ -5,10 +5,10 @@ use std::time::Duration;
 
 use workflow_runtime::RunStatus;
 use workflow_runtime::repair::{Fate, RepairOptions, repair, repair_with};
-use workflow_runtime::store::ParkReason;
+use workflow_runtime::store::{ParkReason, StoreError};
 use workflow_tests::Ledger;
 
-use super::sound::{engine, pay, tip};
+use super::sound::{Stop, copy_all, engine, files, pay, sound, tip};
 
 const KEY: [u8; 32] = [7; 32];
 
@@ -82,4 +82,36 @@ async fn with_the_key_of_its_journals_a_sound_store_goes_on() {
     assert_eq!(waits.result().await.expect("ends"), 5);
     assert_eq!(ledger.effects(), ["settle 1"]);
     engine.shutdown().await.expect("stops");
+}
+
+#[tokio::test]
+async fn a_key_that_fits_no_journal_is_refused_and_nothing_is_left_of_it() {
+    let root = tempfile::tempdir().expect("a directory");
+    let (from, to) = (root.path().join("from"), root.path().join("to"));
+    make(&from).await;
+    let before = files(&from);
+    let options = RepairOptions::default().audit_key([8; 32]);
+    let error = repair_with(&from, &to, &options).expect_err("another key");
+    assert!(matches!(error, StoreError::WrongAuditKey { .. }), "{error}");
+    assert!(error.to_string().contains("fits none of the 2"), "{error}");
+    assert!(!to.exists(), "nothing was begun");
+    std::fs::create_dir(&to).expect("made");
+    repair_with(&from, &to, &options).expect_err("another key");
+    assert_eq!(files(&to).len(), 0, "an empty directory is empty again");
+    assert!(files(&from) == before, "the store was not changed");
+    let options = RepairOptions::default().audit_key(KEY);
+    let repaired = repair_with(&from, &to, &options).expect("its own key");
+    assert!(repaired.is_whole(), "{repaired}");
+}
+
+#[tokio::test]
+async fn a_key_for_journals_that_have_none_is_refused_by_that_name() {
+    let root = tempfile::tempdir().expect("a directory");
+    let (from, to) = (root.path().join("from"), root.path().join("to"));
+    copy_all(&sound(Stop::InOrder).store, &from);
+    let options = RepairOptions::default().audit_key(KEY);
+    let error = repair_with(&from, &to, &options).expect_err("no key");
+    assert!(error.to_string().contains("have no audit key"), "{error}");
+    assert!(!to.exists(), "nothing was begun");
+    repair(&from, &to).expect("without a key");
 }

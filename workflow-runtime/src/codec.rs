@@ -101,9 +101,8 @@ impl<'a> FieldsReader<'a> {
     }
 
     /// Reads a text.
-    pub(crate) fn text(&mut self) -> Option<Box<str>> {
-        let text = std::str::from_utf8(self.bytes()?).ok()?;
-        Some(text.into())
+    pub(crate) fn text(&mut self) -> Option<&'a str> {
+        std::str::from_utf8(self.bytes()?).ok()
     }
 
     /// Reads whether an option is there.
@@ -237,7 +236,7 @@ mod tests {
             assert_eq!(reader.array(), Some(structure.id));
             assert_eq!(reader.number(), Some(number));
             assert_eq!(reader.number(), Some(u64::from(small)));
-            assert_eq!(reader.text().as_deref(), Some(&*structure.text));
+            assert_eq!(reader.text(), Some(&*structure.text));
             assert_eq!(
                 (reader.option(), reader.number()),
                 (Some(true), Some(number))

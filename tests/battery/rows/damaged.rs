@@ -3,9 +3,9 @@
 
 use std::collections::BTreeMap;
 use std::fs;
+use std::panic::AssertUnwindSafe;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, LazyLock, mpsc};
-use std::time::Duration;
 
 use tempfile::TempDir;
 use workflow_runtime::repair::{Fate, repair};
@@ -15,13 +15,14 @@ use workflow_runtime::{RunError, RunStatus};
 
 use super::Case;
 use super::child::{self, PATIENCE, Process};
+use super::patience::{Pulse, patiently};
 use super::scratch;
 use super::told::Told;
 use super::workload::{self, World, one};
 use crate::chance::Chance;
 
-/// No case takes this long unless it hangs.
-const HANGS_AFTER: Duration = Duration::from_secs(60);
+/// So many seconds pass without anything being done only if it hangs.
+const HANGS_AFTER: u32 = 60;
 
 /// What disks and people write over: one page.
 const PAGE: usize = 4096;
@@ -61,7 +62,7 @@ impl Sound {
         // Opened and closed by one that knows no workflow: it is whole, and nothing goes on.
         let content = scratch::runtime().block_on(async {
             let store = open(&store).expect("a killed process leaves a store that opens");
-            let content = read(&store).await;
+            let content = read(&store, &Pulse::default()).await;
             assert!(content.errors.is_empty(), "{:?}", content.errors);
             store.close().await.expect("it can be closed");
             content.found
@@ -103,7 +104,7 @@ impl Content {
 }
 
 /// Reads everything that a store has: headers, frames, letters, notes.
-async fn read(store: &SledStore) -> Content {
+async fn read(store: &SledStore, pulse: &Pulse) -> Content {
     let mut content = Content::default();
     let query = RunQuery {
         limit: 10_000,
@@ -111,6 +112,7 @@ async fn read(store: &SledStore) -> Content {
     };
     for header in content.got(store.list(query).await) {
         let run = header.run;
+        pulse.beat();
         content.put(format!("{run} header"), format!("{header:?}").as_bytes());
         let frames = store.journal(run).await.map(|kept| kept.frames);
         for (at, frame) in content.got(frames).iter().enumerate() {
@@ -181,21 +183,23 @@ pub(super) fn case(seed: u64) -> Case {
     let store = directory.path().join("store");
     scratch::copy(&sound.store, &store);
     let what = damage(sound, &store, seed, &mut chance);
-    let (done, wait) = mpsc::channel();
-    let path = store.clone();
+    let (done, answer) = mpsc::channel();
+    let (path, pulse) = (store.clone(), Pulse::default());
+    let worker = pulse.clone();
     std::thread::spawn(move || {
-        let judged = std::panic::catch_unwind(|| judge(&path, seed));
+        let judge = AssertUnwindSafe(|| judge(&path, seed, &worker));
+        let judged = std::panic::catch_unwind(judge);
         let _ = done.send(judged);
     });
-    let mut case = match wait.recv_timeout(HANGS_AFTER) {
-        Ok(Ok(case)) => case,
-        Ok(Err(panic)) => {
+    let mut case = match pulse.wait(HANGS_AFTER, &answer) {
+        Some(Ok(case)) => case,
+        Some(Err(panic)) => {
             let said = panic.downcast_ref::<String>().cloned();
             let mut case = Case::default();
             case.wrong(format!("18: a panic: {said:?}"));
             case
         }
-        Err(_) => {
+        None => {
             let mut case = Case::default();
             case.wrong("18: it hangs");
             case
@@ -209,9 +213,10 @@ pub(super) fn case(seed: u64) -> Case {
 }
 
 /// Opens a damaged store and reads everything from it.
-fn judge(path: &Path, seed: u64) -> Case {
+fn judge(path: &Path, seed: u64, pulse: &Pulse) -> Case {
     let mut case = Case::default();
     let before = scratch::files(path);
+    pulse.beat();
     let store = match open(path) {
         Ok(store) => store,
         Err(error) => {
@@ -221,25 +226,27 @@ fn judge(path: &Path, seed: u64) -> Case {
             });
             case.count = 1;
             case.trace = format!("{}: {error}", place("refused", &error.to_string()));
-            salvage(path, &before, &mut case);
+            pulse.beat();
+            salvage(path, &before, &mut case, pulse);
             return case;
         }
     };
     scratch::runtime().block_on(async {
-        let noticed = read_damaged(&store, &mut case).await;
+        pulse.beat();
+        let noticed = read_damaged(&store, &mut case, pulse).await;
         case.count = u64::from(noticed.is_some());
         case.also = match &noticed {
             Some(said) => place("read", said),
             None => "harmless",
         };
         case.trace = noticed.unwrap_or_else(|| "nothing is missing".into());
-        go_on(store, seed, &mut case).await;
+        go_on(store, seed, &mut case, pulse).await;
     });
     case
 }
 
 /// Repairs a store that was refused: nothing that is called whole is another, and the new store is sound.
-fn salvage(path: &Path, before: &BTreeMap<PathBuf, Vec<u8>>, case: &mut Case) {
+fn salvage(path: &Path, before: &BTreeMap<PathBuf, Vec<u8>>, case: &mut Case, pulse: &Pulse) {
     let to = path.with_file_name("repaired");
     let repaired = match repair(path, &to) {
         Ok(repaired) => repaired,
@@ -250,9 +257,10 @@ fn salvage(path: &Path, before: &BTreeMap<PathBuf, Vec<u8>>, case: &mut Case) {
     case.holds(scratch::files(path) == *before, || {
         "18: the repair changed the damaged store".to_owned()
     });
+    pulse.beat();
     let now = scratch::runtime().block_on(async {
         let store = open(&to).expect("a repaired store opens");
-        let content = read(&store).await;
+        let content = read(&store, pulse).await;
         store.check().await.expect("a repaired store is sound");
         store.close().await.expect("it can be closed");
         content
@@ -314,9 +322,9 @@ fn is_typed(error: &StoreError) -> bool {
 }
 
 /// Compares what is read with what was written. Returns what the store says is wrong, if it does.
-async fn read_damaged(store: &SledStore, case: &mut Case) -> Option<String> {
+async fn read_damaged(store: &SledStore, case: &mut Case, pulse: &Pulse) -> Option<String> {
     let checked = store.check().await;
-    let Content { found, errors } = read(store).await;
+    let Content { found, errors } = read(store, pulse).await;
     let mut said: Vec<String> = errors.iter().map(ToString::to_string).collect();
     for error in errors.iter().chain(checked.as_ref().err()) {
         case.holds(is_typed(error), || format!("18: {error:?}"));
@@ -343,34 +351,35 @@ async fn read_damaged(store: &SledStore, case: &mut Case) -> Option<String> {
 }
 
 /// Whatever is still whole goes on, and what is asked for anew is done or refused: nothing hangs.
-async fn go_on(store: SledStore, seed: u64, case: &mut Case) {
+async fn go_on(store: SledStore, seed: u64, case: &mut Case, pulse: &Pulse) {
     let world = Arc::new(World::here());
     let builder = workload::engine().resource_arc(world.clone());
     let Ok(engine) = builder.open_with(store).await else {
         return;
     };
     let number = 10_000 + seed;
-    let new = tokio::time::timeout(HANGS_AFTER / 2, one(&engine, number, 300, &|_| {})).await;
+    let new = patiently(HANGS_AFTER / 2, one(&engine, number, 300, &|_| {})).await;
     match new {
-        Err(_) => case.wrong("18: a new transfer hangs"),
-        Ok(Err(error)) => case.holds(engine.failure().is_some(), || {
+        None => case.wrong("18: a new transfer hangs"),
+        Some(Err(error)) => case.holds(engine.failure().is_some(), || {
             format!("15: a new transfer is refused: {error}")
         }),
-        Ok(Ok(())) => {}
+        Some(Ok(())) => {}
     }
     for (number, result) in SOUND.told.finished.iter().take(10) {
         let run = SOUND.told.started[number];
         let Ok(run) = engine.run::<workload::transfer>(run).await else {
             continue;
         };
-        match tokio::time::timeout(HANGS_AFTER / 2, run.result()).await {
-            Err(_) if matches!(run.status().await, Ok(RunStatus::Completed)) => {
+        pulse.beat();
+        match patiently(HANGS_AFTER / 2, run.result()).await {
+            None if matches!(run.status().await, Ok(RunStatus::Completed)) => {
                 case.wrong(format!("18: the result of {number} hangs"));
             }
-            Ok(Ok(now)) => case.holds(now == *result, || {
+            Some(Ok(now)) => case.holds(now == *result, || {
                 format!("18: transfer {number} gave {result:?}, and now {now:?}")
             }),
-            Ok(Err(RunError::Failed(error))) => {
+            Some(Err(RunError::Failed(error))) => {
                 case.wrong(format!("18: transfer {number} has failed: {error}"));
             }
             _ => {}

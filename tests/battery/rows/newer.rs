@@ -63,9 +63,12 @@ fn store(seed: u64, chance: &mut Chance) -> Case {
     let directory = scratch::directory();
     let path = directory.path().join("store");
     scratch::copy(&STORE.1, &path);
+    let present = fs::read_to_string(path.join("FORMAT")).expect("readable");
+    let present = present.trim_end().rsplit(' ').next();
+    let present: u64 = present.expect("a word").parse().expect("a number");
     let newer = match chance.below(3) {
-        0 => 2,
-        1 => 2 + seed,
+        0 => present + 1,
+        1 => present + 1 + seed,
         _ => u64::from(u32::MAX) - chance.below(100),
     };
     let text = format!("workflow-runtime store, format {newer}\n");

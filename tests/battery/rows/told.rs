@@ -67,12 +67,7 @@ impl Told {
 
     /// Hears all whole lines of a text; a line that was cut off was not said.
     pub(crate) fn hear_text(&mut self, text: &str) {
-        let whole = text
-            .split_inclusive('\n')
-            .filter_map(|line| line.strip_suffix('\n'));
-        whole
-            .filter_map(Line::parse)
-            .for_each(|line| self.hear(line));
+        Line::all_in(text).for_each(|line| self.hear(line));
     }
 
     fn act(&mut self, step: StepId, number: u64, what: String, value: u64) {

@@ -11,6 +11,7 @@ use std::time::{Duration, SystemTime};
 
 use futures::try_join;
 use serde::{Deserialize, Serialize};
+use workflow_runtime::store::ParkReason;
 use workflow_runtime::{
     Engine, EngineBuilder, EngineError, Result, RunError, RunId, Sent, StepId, get_step_metadata,
     sleep, step, wait_for, workflow,
@@ -103,6 +104,14 @@ impl Line {
             ["trouble", ..] => Self::Trouble(rest()),
             _ => return None,
         })
+    }
+
+    /// Reads all whole lines of a text that are ours; one that was cut off was not said.
+    pub(crate) fn all_in(text: &str) -> impl Iterator<Item = Self> {
+        let whole = text.split_inclusive('\n');
+        whole
+            .filter_map(|line| line.strip_suffix('\n'))
+            .filter_map(Self::parse)
     }
 
     /// Says it on standard output, in one write: what is read whole was said after what it tells of.
@@ -251,7 +260,13 @@ pub(crate) async fn one(
         Err(EngineError::Ended(_)) => {}
         Err(error) => return Err(error),
     }
-    match run.result().await {
+    let mut result = run.result().await;
+    // Killed again and again while it was alone, it is under suspicion: somebody resumes it, as the book says.
+    if matches!(&result, Err(RunError::Parked(by)) if by.reason == ParkReason::Poison) {
+        engine.resume(run.id()).await?;
+        result = run.result().await;
+    }
+    match result {
         Ok(result) => say(Line::Finished(number, result)),
         Err(RunError::Engine(error)) => return Err(error),
         Err(error) => say(Line::Trouble(format!("transfer {number}: {error}"))),

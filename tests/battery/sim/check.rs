@@ -11,6 +11,7 @@ use workflow_runtime::store::memory::MemoryStore;
 use workflow_runtime::testing::{Violation, Witness};
 use workflow_runtime::{EngineError, MessageId, RunId};
 
+use super::extra_checks;
 use super::program::{Ending, possible};
 use super::reader::Reader;
 use super::world::Kind;
@@ -78,13 +79,16 @@ pub(super) fn whole(case: &Case, reader: &Reader, told: &Acknowledged) -> Vec<St
                         .map(|what| format!("{what} ({run})\n{journal}")),
                 );
                 if told.run == Some(run) {
-                    wrong.extend(root(case, told, &journal));
+                    wrong.extend(root(case, told, &journal, false));
+                } else if told.is_fork_of_root(run) {
+                    wrong.extend(root(case, told, &journal, true));
                 }
             }
             Err(error) => wrong.push(format!("2: the journal of {run}: {error}")),
         }
     }
     wrong.extend(messages(case, reader));
+    wrong.extend(extra_checks::whole(case, reader, told));
     wrong
 }
 
@@ -99,7 +103,11 @@ fn messages(case: &Case, reader: &Reader) -> Vec<String> {
     let mut sent = BTreeSet::new();
     for (run, journal) in reader.journals() {
         let Ok(journal) = journal else { continue };
-        for record in journal.records() {
+        let is_fork = |event: &Event| matches!(event, Event::RunForked(_));
+        let records = journal.records();
+        // What a fork shares was sent by its origin.
+        let own = records.iter().rposition(|record| is_fork(&record.event));
+        for record in &records[own.unwrap_or_default()..] {
             if let Event::StepCompleted(step) = &record.event
                 && let (Outcome::Ok(value), "post") = (&step.outcome, &*step.name)
                 && let Ok(value) = rmp_serde::from_slice(value)
@@ -120,6 +128,18 @@ fn messages(case: &Case, reader: &Reader) -> Vec<String> {
     wrong
 }
 
+/// Says whether a record ends its run.
+pub(super) fn is_end(event: &Event) -> bool {
+    matches!(
+        event,
+        Event::RunCompleted(_)
+            | Event::RunFailed(_)
+            | Event::RunAborted(_)
+            | Event::RunCancelled(_)
+            | Event::RunContinued(_)
+    )
+}
+
 /// What one journal says, and what the world says to it.
 fn journal_holds(case: &Case, journal: &Journal) -> Vec<String> {
     let mut wrong = Vec::new();
@@ -134,17 +154,7 @@ fn journal_holds(case: &Case, journal: &Journal) -> Vec<String> {
         }
     }
     let end = journal.records().last().map(|last| &last.event);
-    let is_ended = matches!(
-        end,
-        Some(
-            Event::RunCompleted(_)
-                | Event::RunFailed(_)
-                | Event::RunAborted(_)
-                | Event::RunCancelled(_)
-                | Event::RunContinued(_)
-        )
-    );
-    if !is_ended {
+    if !end.is_some_and(is_end) {
         wrong.push("14: it has not ended".into());
     }
     let run = journal.header().run;
@@ -165,12 +175,13 @@ fn journal_holds(case: &Case, journal: &Journal) -> Vec<String> {
     wrong
 }
 
-/// How the run that was started ended, against the model.
-fn root(case: &Case, told: &Acknowledged, journal: &Journal) -> Vec<String> {
+/// How the run that was started, or a fork of it, ended, against the model.
+fn root(case: &Case, told: &Acknowledged, journal: &Journal, is_fork: bool) -> Vec<String> {
     let Some(last) = journal.records().last() else {
         return vec!["2: an empty journal".into()];
     };
     let fits = match (&last.event, case.ending) {
+        (Event::RunCompleted(_), Ending::Value) if case.must_fail() => false,
         (Event::RunCompleted(end), Ending::Value) => {
             let value: Option<u64> = rmp_serde::from_slice(&end.output).ok();
             let allowed = possible(&case.program, 1);
@@ -184,6 +195,9 @@ fn root(case: &Case, told: &Acknowledged, journal: &Journal) -> Vec<String> {
                 (None, _) => false,
                 _ => true,
             }
+        }
+        (Event::RunFailed(_), Ending::Value | Ending::Abort) => {
+            case.may_fail(is_fork || told.retry_refused)
         }
         (Event::RunFailed(_), Ending::Failure) | (Event::RunAborted(_), Ending::Abort) => true,
         (Event::RunCancelled(_), _) => told.cancel_asked,
@@ -208,4 +222,19 @@ pub(super) fn trace(case: &Case, reader: &Reader) -> blake3::Hash {
     }
     hash.update(format!("{:?}{:?}", case.world.effects(), case.world.asked()).as_bytes());
     hash.finalize()
+}
+
+/// Tells a case for people: what was asked for, and all journals.
+pub(super) fn story(case: &Case, reader: &Reader) -> String {
+    let mut story = format!(
+        "{:#?}\n{:#?}\n{:#?}\n",
+        case.program, case.ending, case.extras
+    );
+    for (run, journal) in reader.journals() {
+        match journal {
+            Ok(journal) => story += &format!("{journal}\n"),
+            Err(error) => story += &format!("{run}: {error}\n"),
+        }
+    }
+    story
 }

@@ -10,11 +10,13 @@ use workflow_runtime::store::{ParkReason, Store as _};
 use workflow_runtime::testing::TestEngine;
 use workflow_runtime::{Engine, EngineError, Queue, Retention, RunHandle, RunId, RunStatus};
 
+use super::beyond::Left;
 use super::check::numbered;
 use super::fate::{Fate, Stop};
 use super::program::{Ending, Program, heard, signal_value};
-use super::workflows::{OUTBOX, brief, deliver, interpret, onward, passes, poison};
+use super::workflows::{OUTBOX, brief, deliver, interpret, onward, passes, poison, tick};
 use super::{Acknowledged, Case, OWN};
+use crate::chance::Chance;
 
 /// When the first process begins, in seconds.
 pub(super) const FIRST_MORNING: u64 = 1_900_000_000;
@@ -29,7 +31,7 @@ pub(super) const KEEPS: Duration = Duration::from_secs(2 * 60 * 60);
 const KEY: &str = "case";
 
 /// The queue of those that wait for their turn.
-const QUEUE: &str = "turns";
+pub(super) const QUEUE: &str = "turns";
 
 /// How a process went.
 pub(super) struct Lived {
@@ -55,6 +57,7 @@ pub(super) fn runtime() -> Runtime {
 pub(super) fn live(
     case: &Case,
     fate: Fate,
+    extra: Chance,
     store: &MemoryStore,
     began_at: u64,
     told: &mut Acknowledged,
@@ -68,7 +71,7 @@ pub(super) fn live(
     let runtime = runtime();
     let passed = runtime.block_on(async {
         let began = tokio::time::Instant::now();
-        let living = process(case, fate, store, began_at, told, &mut lived);
+        let living = process(case, (fate, extra), store, began_at, told, &mut lived);
         tokio::select! {
             biased;
             () = store.crashed() => {}
@@ -83,7 +86,7 @@ pub(super) fn live(
 
 async fn process(
     case: &Case,
-    fate: Fate,
+    (fate, extra): (Fate, Chance),
     store: &MemoryStore,
     began_at: u64,
     told: &mut Acknowledged,
@@ -95,6 +98,7 @@ async fn process(
         .register::<brief>()
         .register::<passes>()
         .register::<onward>()
+        .register::<tick>()
         .resource_arc(case.world.clone())
         .configure(|engine| {
             engine
@@ -122,6 +126,7 @@ async fn process(
     let mut talk = Talk {
         case,
         fate,
+        extra,
         store,
         engine: &engine,
         told,
@@ -142,6 +147,8 @@ async fn process(
 pub(super) struct Talk<'c> {
     pub(super) case: &'c Case,
     fate: Fate,
+    /// The decisions of those who do more than talk.
+    pub(super) extra: Chance,
     pub(super) store: &'c MemoryStore,
     pub(super) engine: &'c TestEngine,
     pub(super) told: &'c mut Acknowledged,
@@ -155,6 +162,9 @@ impl Talk<'_> {
         let Some(run) = self.start().await else {
             return Stop::Early;
         };
+        if self.declare().await.is_none() {
+            return Stop::Early;
+        }
         if self.fate.chance.once_in(3) {
             self.guard().await;
         }
@@ -172,28 +182,39 @@ impl Talk<'_> {
                     self.told.cancel_heard = true;
                 }
             }
+            if self.meddle().await.is_none() {
+                continue; // the disk has failed
+            }
             let open = self.unfinished().await;
             let posts = self.engine.outbox(OUTBOX).pending().await;
             let (Some(open), Ok(posts)) = (open, posts) else {
                 continue; // the disk has failed
             };
             if open.is_empty() && posts == 0 {
+                if self.left().await != Some(Left::Nothing) {
+                    continue; // more to come, or the disk has failed
+                }
                 if self.fate.chance.once_in(3) && !self.coda().await {
                     continue; // the disk has failed
                 }
                 return Stop::Over;
             }
-            for (run, is_brief) in open {
-                match is_brief {
+            for (run, workflow) in open {
+                match &*workflow {
                     // Whether it was heard shows in the end of the run.
-                    true => drop(self.engine.signal(run, "go", &1_u64).key("go").await),
-                    false => self.signal(run).await,
+                    brief::NAME => drop(self.engine.signal(run, "go", &1_u64).key("go").await),
+                    tick::NAME => {}
+                    _ => self.signal(run).await,
                 }
             }
             self.let_time_pass(round).await;
         }
         let stuck = self.told.witness.check_all_ended(self.engine).await;
         self.violations.extend(numbered(stuck));
+        if self.case.extras.beat.is_some() && !self.told.beat.is_over {
+            let problem = format!("14: ticks are never settled: {:?}", self.case.extras);
+            self.violations.push(problem);
+        }
         Stop::Hung
     }
 
@@ -239,12 +260,12 @@ impl Talk<'_> {
         started
     }
 
-    /// The runs that have not ended, and whether they are the short ones.
-    async fn unfinished(&mut self) -> Option<Vec<(RunId, bool)>> {
+    /// The runs that have not ended, with the names of their workflows.
+    async fn unfinished(&mut self) -> Option<Vec<(RunId, Box<str>)>> {
         let mut open = Vec::new();
         for header in self.engine.runs().await.ok()?.runs {
             match self.engine.status(header.run).await.ok()? {
-                RunStatus::Active => open.push((header.run, &*header.workflow == brief::NAME)),
+                RunStatus::Active => open.push((header.run, header.workflow)),
                 RunStatus::Parked(_) if self.told.poison == Some(header.run) => {}
                 RunStatus::Parked(parking) if parking.reason == ParkReason::Diverged => self
                     .violations
@@ -265,6 +286,9 @@ impl Talk<'_> {
         heard(&self.case.program, &mut names);
         for (name, count) in names {
             for n in 0..count {
+                if self.told.shared_signals.contains(&(run, name, n)) {
+                    continue; // the fork has heard it, from its origin
+                }
                 let is_known = self.told.signals.contains(&(run, name, n));
                 if is_known && !self.fate.chance.once_in(4) {
                     continue;
@@ -305,6 +329,7 @@ impl Talk<'_> {
                 self.told.witness.time_is(self.engine.now());
                 self.engine.turn_back(turn);
                 *self.turned -= by;
+                self.told.turned_back = true;
             }
             _ => {}
         }

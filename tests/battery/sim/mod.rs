@@ -7,7 +7,10 @@
 //! Owns the course of one case. What it must hold to is in `check`.
 
 mod around;
+mod beyond;
 mod check;
+mod extra_checks;
+mod extras;
 mod fate;
 mod life;
 mod program;
@@ -23,6 +26,8 @@ use workflow_runtime::RunId;
 use workflow_runtime::store::memory::MemoryStore;
 use workflow_runtime::testing::Witness;
 
+use self::beyond::Beats;
+use self::extras::Extras;
 use self::fate::{Fate, Stop};
 use self::program::{Ending, Maker, Program};
 use self::reader::Reader;
@@ -31,6 +36,9 @@ use crate::chance::Chance;
 
 /// The namespace that everything happens in.
 const OWN: &str = "default";
+
+/// With this in the environment a case tells what it was, on standard error.
+const STORY: &str = "BATTERY_STORY";
 
 /// What a case came to.
 pub(crate) struct Verdict {
@@ -51,7 +59,32 @@ struct Case {
     queued: bool,
     /// Beside it there is a run that cannot go on.
     poisoned: bool,
+    extras: Extras,
     world: Arc<World>,
+}
+
+impl Case {
+    /// It cannot complete: a part of it fails in the world as it is, whatever else happens.
+    fn must_fail(&self) -> bool {
+        let shaky = self.extras.shaky;
+        shaky.is_some_and(|it| it.alone && self.world.times_mended() < it.mends)
+    }
+
+    /// It may fail though its program does not say so: a part of it failed. If nobody could try it again, it stays so, or
+    /// if others were dropped because of it.
+    fn may_fail(&self, stays: bool) -> bool {
+        let shaky = self.extras.shaky;
+        shaky.is_some_and(|it| stays || !it.alone || self.world.times_mended() < it.mends)
+    }
+}
+
+/// A fork that was acknowledged.
+#[derive(Debug, Clone, Copy)]
+struct Forked {
+    run: RunId,
+    origin: RunId,
+    /// The first record that is not shared.
+    at: u64,
 }
 
 /// What somebody was told, and may therefore rely on.
@@ -61,6 +94,8 @@ struct Acknowledged {
     run: Option<RunId>,
     /// Signals by run, name and number.
     signals: BTreeSet<(RunId, u64, u64)>,
+    /// Those that a fork shares with its origin.
+    shared_signals: BTreeSet<(RunId, u64, u64)>,
     /// The run that cannot go on.
     poison: Option<RunId>,
     /// What the guarded work gave.
@@ -68,6 +103,16 @@ struct Acknowledged {
     /// Somebody asked for a cancellation: it may have been heard even if nobody said so.
     cancel_asked: bool,
     cancel_heard: bool,
+    /// Retries of the failed run that were asked for, and those that were acknowledged.
+    retries_asked: u64,
+    retried: u64,
+    /// It cannot be tried again: something was undone.
+    retry_refused: bool,
+    forks: Vec<Forked>,
+    forks_refused: u64,
+    beat: Beats,
+    /// A clock was turned back.
+    turned_back: bool,
 }
 
 impl Acknowledged {
@@ -79,6 +124,12 @@ impl Acknowledged {
         }
         told.witness.keeps_runs_for(life::KEEPS);
         told
+    }
+
+    /// Says whether a run is a fork of the run that was started, or a fork of one.
+    fn is_fork_of_root(&self, run: RunId) -> bool {
+        let fork = self.forks.iter().find(|fork| fork.run == run);
+        fork.is_some_and(|fork| self.run == Some(fork.origin) || self.is_fork_of_root(fork.origin))
     }
 
     /// Hears what bodies did since this was asked last.
@@ -100,7 +151,11 @@ impl Acknowledged {
 pub(crate) fn case(seed: u64) -> Verdict {
     hush();
     let mut chance = Chance::new(seed);
-    let program = Maker::new(chance.fork()).program(4);
+    let mut program = Maker::new(chance.fork()).program(4);
+    let (extras, mut extra) = match BEFORE_EXTRAS.contains(&seed) {
+        true => (Extras::NONE, Chance::new(0)),
+        false => Extras::draw(seed, &mut program),
+    };
     let case = Case {
         seed,
         program,
@@ -111,6 +166,7 @@ pub(crate) fn case(seed: u64) -> Verdict {
         },
         queued: chance.once_in(5),
         poisoned: chance.once_in(8),
+        extras,
         world: Arc::default(),
     };
     let mut told = Acknowledged::new();
@@ -122,7 +178,7 @@ pub(crate) fn case(seed: u64) -> Verdict {
         let fate = Fate::draw(&mut chance, processes);
         let surviving = fate.surviving;
         store.set_faults(fate.plan.clone());
-        let lived = life::live(&case, fate, &store, began_at, &mut told);
+        let lived = life::live(&case, fate, extra.fork(), &store, began_at, &mut told);
         violations.extend(lived.violations);
         let is_over = matches!(lived.stop, Stop::Over | Stop::Hung);
         let after = store.reopen(surviving);
@@ -136,6 +192,9 @@ pub(crate) fn case(seed: u64) -> Verdict {
             let damaged = store.reopen(surviving);
             violations.extend(check::damage(&damaged, &mut chance, lived.ended_at));
             let trace = check::trace(&case, &reader);
+            if std::env::var_os(STORY).is_some() {
+                eprintln!("{}", check::story(&case, &reader));
+            }
             return Verdict {
                 trace,
                 violations,
@@ -162,16 +221,22 @@ fn hush() {
     });
 }
 
+/// Cases in which something was wrong once, with the engine or with what was asked of it, before there were retries, forks and
+/// schedules: they stay without any, so that they are what they were.
+const BEFORE_EXTRAS: [u64; 15] = [
+    8, 28, 65, 140, 345, 407, 845, 1_915, 2_600, 5_561, 6_928, 6_948, 23_569, 24_585, 30_749,
+];
+
 #[cfg(test)]
 mod tests {
-    /// Cases in which something was wrong once, with the engine or with what was asked of it.
-    const FAILED_ONCE: [u64; 15] = [
-        8, 28, 65, 140, 345, 407, 845, 1_915, 2_600, 5_561, 6_928, 6_948, 23_569, 24_585, 30_749,
-    ];
+    use super::BEFORE_EXTRAS;
+
+    /// Cases in which something was wrong since.
+    const FAILED_SINCE: [u64; 7] = [25, 47, 961, 1_344, 1_649, 2_281, 2_376];
 
     #[test]
     fn cases_that_failed_once_hold_and_have_one_trace() {
-        for seed in FAILED_ONCE {
+        for seed in BEFORE_EXTRAS.into_iter().chain(FAILED_SINCE) {
             let (first, again) = (super::case(seed), super::case(seed));
             assert_eq!(first.violations, [] as [String; 0], "seed {seed}");
             assert_eq!(first.trace, again.trace, "seed {seed}");

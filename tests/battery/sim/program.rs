@@ -41,6 +41,8 @@ pub(crate) enum Program {
     Onward { tag: u64, times: u64 },
     /// A step that leaves a message in the outbox.
     Post { tag: u64 },
+    /// A step that fails until the world was mended so often, and the run with it.
+    Shaky { tag: u64, mends: u64 },
     /// In a child that is started first, and waited for afterwards.
     Started {
         child: Box<Program>,
@@ -186,9 +188,10 @@ pub(crate) fn possible(program: &Program, given: u64) -> Option<BTreeSet<u64>> {
             .collect()
     };
     match program {
-        Program::Step { tag, .. } | Program::Kept { tag } | Program::Post { tag } => {
-            one(step_value(*tag, given))
-        }
+        Program::Step { tag, .. }
+        | Program::Shaky { tag, .. }
+        | Program::Kept { tag }
+        | Program::Post { tag } => one(step_value(*tag, given)),
         Program::Passes { tag, times } | Program::Onward { tag, times } => {
             one((0..=*times).fold(given, |value, _| step_value(*tag, value)))
         }
@@ -284,11 +287,28 @@ pub(crate) fn heard(program: &Program, names: &mut Vec<(u64, u64)>) {
             heard(meanwhile, names);
         }
         Program::Step { .. }
+        | Program::Shaky { .. }
         | Program::Broken { .. }
         | Program::Kept { .. }
         | Program::Passes { .. }
         | Program::Onward { .. }
         | Program::Post { .. }
         | Program::Nap { .. } => {}
+    }
+}
+
+/// Says whether a program keeps anything that is taken back if its run, or a child that does it, does not complete.
+pub(crate) fn keeps(program: &Program) -> bool {
+    match program {
+        Program::Kept { .. } => true,
+        Program::Chain(parts)
+        | Program::Join(parts)
+        | Program::Race(parts)
+        | Program::Unordered(parts) => parts.iter().any(keeps),
+        Program::Loop { body, .. } | Program::Limited { body, .. } | Program::Child(body) => {
+            keeps(body)
+        }
+        Program::Started { child, meanwhile } => keeps(child) || keeps(meanwhile),
+        _ => false,
     }
 }

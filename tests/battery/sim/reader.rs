@@ -2,15 +2,17 @@
 //!
 //! Owns the reading of a copy of the store: journals, bytes, what the checker says.
 
+use std::future::IntoFuture as _;
 use std::time::{Duration, SystemTime};
 
 use tokio::runtime::Runtime;
 use workflow_runtime::journal::Journal;
-use workflow_runtime::store::Store as _;
 use workflow_runtime::store::memory::MemoryStore;
+use workflow_runtime::store::{RunHeader, Store as _};
 use workflow_runtime::testing::{TestEngine, Witness};
 use workflow_runtime::{EngineError, RunId};
 
+use super::beyond::BEAT;
 use super::check::numbered;
 use super::life::runtime;
 
@@ -39,6 +41,26 @@ impl Reader {
     /// Has a witness look.
     pub(super) fn check(&self, witness: &mut Witness) -> Vec<String> {
         numbered(self.runtime.block_on(witness.check(&self.engine)))
+    }
+
+    /// The headers of all runs.
+    pub(super) fn headers(&self) -> Vec<RunHeader> {
+        let page = self
+            .runtime
+            .block_on(self.engine.runs().limit(10_000).into_future());
+        page.expect("lists").runs
+    }
+
+    /// The journal of a run.
+    pub(super) fn journal(&self, run: RunId) -> Result<Journal, EngineError> {
+        self.runtime.block_on(self.engine.journal(run))
+    }
+
+    /// How many ticks of the schedule found the run before them.
+    pub(super) fn skipped_ticks(&self) -> Result<u64, EngineError> {
+        let schedule = self.engine.schedule_handle(BEAT);
+        let described = self.runtime.block_on(schedule.describe())?;
+        Ok(described.skipped)
     }
 
     /// All runs with their journals, by id.

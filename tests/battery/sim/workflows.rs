@@ -19,9 +19,10 @@ use super::world::{Kind, World};
 use crate::chance::mix;
 
 /// What the steps below allow: attempts, and milliseconds between two.
-pub(crate) const LIMITS: [(&str, u32, u64); 5] = [
+pub(crate) const LIMITS: [(&str, u32, u64); 6] = [
     ("work", 12, 100),
     ("breaks", 2, 30_000),
+    ("shaky", 2, 30_000),
     ("keep", 12, 30_000),
     ("take_back", 12, 30_000),
     ("post", 12, 30_000),
@@ -48,6 +49,16 @@ async fn work(#[resource] world: &World, tag: u64, failures: u32, given: u64) ->
 async fn breaks(#[resource] world: &World, tag: u64, given: u64) -> Result<u64> {
     world.act(Kind::Done, tag, given);
     Err(Error::new("broken"))
+}
+
+/// Fails until the world was mended so often.
+#[step(max_attempts = 2, backoff = "5ms")]
+async fn shaky(#[resource] world: &World, tag: u64, mends: u64, given: u64) -> Result<u64> {
+    world.act(Kind::Done, tag, given);
+    match world.times_mended() < mends {
+        true => Err(Error::new("the world is broken")),
+        false => Ok(step_value(tag, given)),
+    }
 }
 
 #[step(max_attempts = 12, backoff = "5ms", undo = take_back)]
@@ -100,6 +111,7 @@ fn run(program: Program, given: u64) -> BoxFuture<'static, Result<u64>> {
                 Ok(value) => value,
                 Err(_) => broken_value(tag, given),
             },
+            Program::Shaky { tag, mends } => shaky(tag, mends, given).await?,
             Program::Kept { tag } => keep(tag, given).await?,
             Program::Nap { ms } => {
                 sleep(Duration::from_millis(ms)).await;
@@ -203,4 +215,14 @@ pub(crate) async fn brief(waits: bool) -> Result<u64> {
         true => Ok(wait_for::<u64>("go").await?),
         false => work(7, 0, 1).await,
     }
+}
+
+/// What a tick of a schedule starts.
+#[workflow]
+pub(crate) async fn tick(naps: u64) -> Result<u64> {
+    let value = work(9, 0, 1).await?;
+    if naps > 0 {
+        sleep(Duration::from_millis(naps)).await;
+    }
+    Ok(value)
 }

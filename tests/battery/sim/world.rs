@@ -37,6 +37,8 @@ struct Book {
     received: BTreeSet<(RunId, MessageId, u64)>,
     /// How often the guarded work was done.
     guarded: u64,
+    /// How often somebody mended what is broken.
+    mended: u64,
 }
 
 /// A body that ran.
@@ -91,6 +93,16 @@ impl World {
     /// How often the guarded work was done.
     pub(crate) fn times_guarded(&self) -> u64 {
         self.book().guarded
+    }
+
+    /// Mends what is broken, a little.
+    pub(crate) fn mend(&self) {
+        self.book().mended += 1;
+    }
+
+    /// How often somebody mended what is broken.
+    pub(crate) fn times_mended(&self) -> u64 {
+        self.book().mended
     }
 
     /// The bodies that ran since this was asked last.

@@ -103,11 +103,15 @@ fn the_child_does_its_task() {
     match words[..] {
         ["hold"] => hold(Path::new(&store)),
         ["until", "it", "fails"] => runtime.block_on(until_it_fails(Path::new(&store))),
-        ["tell", rounds, stories, len] => {
+        ["tell", rounds, stories, len, ref files @ ..] => {
             let number = |word: &str| word.parse::<u64>().expect("a number");
             let len = usize::try_from(number(len)).expect("a length");
             for round in 0..number(rounds) {
-                let open = SledStore::open(&store, SledOptions::default());
+                let options = match files {
+                    ["small"] => small_log(),
+                    _ => SledOptions::default(),
+                };
+                let open = SledStore::open(&store, options);
                 let open = Arc::new(open.expect("the store opens"));
                 runtime.block_on(tell_stories(&open, round, number(stories), len));
                 match round % 2 {
@@ -160,7 +164,7 @@ fn the_child_does_its_task() {
     }
 }
 
-/// A log in so small files that many come and go while a run begins anew a few times.
+/// A log, and an annex, in so small files that many come and go while a run begins anew a few times.
 fn small_log() -> SledOptions {
     SledOptions::default().log_file_bytes_for_tests(8 * 1024)
 }

@@ -28,6 +28,8 @@ pub(super) enum Luck {
     Some(u64),
     /// Each page of each write on its own, so many in eight.
     Pages(u64, u64),
+    /// All changes of names, and nothing else.
+    Names,
     /// All of it but this one of the writes of each file: the first is number 0.
     Without(usize),
 }
@@ -36,11 +38,12 @@ impl Luck {
     /// Writes what survives on a disk into a directory.
     pub(super) fn survive(self, disk: &Disk, from: &Path, to: &Path) {
         let mut coin = Numbers(match self {
-            Self::None | Self::Without(_) => 0,
+            Self::None | Self::Names | Self::Without(_) => 0,
             Self::Some(seed) | Self::Pages(seed, _) => seed,
         });
         disk.survive(from, to, &mut |part| match (self, part) {
             (Self::None, _) => false,
+            (Self::Names, part) => matches!(part, Part::Name),
             (Self::Without(lost), Part::Write(number)) => number != lost,
             (Self::Pages(_, in_eight), Part::Page) => coin.below(8) < in_eight,
             (Self::Pages(..), Part::Write(_)) | (Self::Some(_) | Self::Without(_), Part::Page) => {
@@ -283,6 +286,10 @@ async fn after_a_failed_sync_nothing_is_acknowledged_until_reopened() {
     }
     // The spare file of the log.
     refuse("FAIL_SYNC_AT", "/next", 0).await;
+    for at in [0, 3] {
+        refuse("FAIL_SYNC_AT", ".annex", at).await;
+    }
+    refuse("FAIL_SYNC_AT", "/annex", 0).await;
 }
 
 #[tokio::test]
@@ -294,6 +301,9 @@ async fn a_full_disk_stops_the_store_and_loses_nothing() {
         refuse("FAIL_WRITE_AT", "/db", at).await;
     }
     refuse("FAIL_WRITE_AT", "/next", 3).await;
+    for at in [0, 3] {
+        refuse("FAIL_WRITE_AT", ".annex", at).await;
+    }
 }
 
 #[tokio::test]

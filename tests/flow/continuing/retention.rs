@@ -43,6 +43,24 @@ async fn a_line_that_goes_on_keeps_its_first_and_its_newest_run() {
 }
 
 #[tokio::test]
+async fn an_ended_line_whose_key_is_held_keeps_its_first_and_its_last_run() {
+    let ledger = Ledger::shared();
+    let engine = super::engine(&ledger).retention(AT_ONCE).open_in_memory();
+    let engine = engine.await.expect("opens");
+    let start = || engine.start(living(0, 3)).key("k");
+    let run = start().await.expect("starts");
+    run.result().await.expect("ends well");
+    until("all have left", async || engine.runs_in_memory() == 0).await;
+    let (last, effects) = (newest(&engine, run.id()).await.newest, ledger.effects());
+    engine.sweep().await.expect("sweeps");
+    assert_eq!(known(&engine).await, [run.id(), last]);
+    let again = start().await.expect("the same");
+    assert_eq!(again.id(), last);
+    again.result().await.expect("ended well");
+    assert_eq!(ledger.effects(), effects, "nothing was done twice");
+}
+
+#[tokio::test]
 async fn an_ended_line_goes_in_one_sweep_and_its_key_names_another_line() {
     let ledger = Ledger::shared();
     let engine = engine(&ledger).open_in_memory().await.expect("opens");

@@ -20,7 +20,7 @@ use crate::clock::Timestamp;
 use crate::context::WorkflowMetadata;
 use crate::id_map::IdMap;
 use crate::ids::{DERIVATION_VERSION, RunId, StepId};
-use crate::journal::{AuditKey, Chain, Checkpoint, Reader, Room, RunStarted, RunSucceeds};
+use crate::journal::{AuditKey, Chain, Checkpoint, Links, Reader, Room, RunStarted, RunSucceeds};
 use crate::payload::Place;
 use crate::replay::{Delivery, History, Known, Owed, Past};
 use crate::store::{Durability, Epoch, Mail, ParkReason};
@@ -32,8 +32,20 @@ pub(super) fn read_history(
     frames: &[Bytes],
     from: u64,
 ) -> Result<(History, Chain), Obstacle> {
-    let mut reader = Reader::new(run, key, frames).leaving_out(from);
-    let history = History::read(&mut reader).map_err(|error| {
+    let links = Links::new(Chain::new(run, key.clone()), frames);
+    let mut reader = Reader::new(run, key, frames);
+    let history = match from > 1 {
+        true => {
+            reader = reader.leaving_out(from);
+            History::read(reader.entries())
+        }
+        false => std::thread::scope(|scope| {
+            links.call_help(scope);
+            reader.share_with(&links);
+            History::read(reader.entries())
+        }),
+    };
+    let history = history.map_err(|error| {
         let reason = if error.is_newer() {
             ParkReason::Undecodable
         } else {

@@ -7,6 +7,7 @@
 mod calls;
 pub(crate) mod children;
 mod clearance;
+mod expected;
 mod keyed;
 pub(crate) mod outside;
 mod passes;
@@ -15,7 +16,7 @@ pub(crate) mod undo;
 #[cfg(feature = "testing")]
 pub(crate) mod waits;
 
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::Waker;
 
@@ -48,6 +49,11 @@ pub(crate) struct RunCore {
     pub(crate) signal: Arc<RunSignal>,
     /// Blocking bodies that have begun and not returned, also those whose calls were dropped.
     blocking: AtomicUsize,
+    /// The run is to leave once what it began has finished: a copy of what the phase says, to be looked at without the
+    /// lock. It is never taken back.
+    leaves: AtomicBool,
+    /// Something keeps the run from going on: a copy too.
+    is_troubled: AtomicBool,
     state: Mutex<State>,
 }
 
@@ -218,6 +224,8 @@ impl RunCore {
             services,
             signal: Arc::default(),
             blocking: AtomicUsize::new(0),
+            leaves: AtomicBool::new(false),
+            is_troubled: AtomicBool::new(false),
             state: Mutex::new(State {
                 phase,
                 went_live: phase == Phase::Live,
@@ -286,7 +294,7 @@ impl RunCore {
     /// Says whether the run is to leave once what it began has finished: the engine is stopping, or
     /// somebody pauses the run.
     pub(crate) fn is_leaving(&self) -> bool {
-        matches!(self.state().phase, Phase::Pausing | Phase::Closing)
+        self.leaves.load(Ordering::Acquire)
     }
 
     /// No recorded outcome is left: what the code does from here on is new.
@@ -303,7 +311,15 @@ impl RunCore {
 
     /// Makes a call known when it is first polled.
     pub(crate) fn register(&self, view: WaitingCall, waker: &Waker) {
-        self.state().register(view, waker);
+        let mut state = self.state();
+        state.register(view, waker);
+        self.note_trouble(&state);
+    }
+
+    fn note_trouble(&self, state: &State) {
+        if state.trouble.is_some() {
+            self.is_troubled.store(true, Ordering::Release);
+        }
     }
 
     /// The same, and says what the call is to do now.
@@ -311,6 +327,7 @@ impl RunCore {
         let mut state = self.state();
         let id = view.id;
         let recorded = state.register(view, waker);
+        self.note_trouble(&state);
         state.undelivered_turn(id, false, recorded)
     }
 
@@ -428,9 +445,9 @@ impl RunCore {
 
     /// Keeps the run from going on; the first trouble counts.
     pub(crate) fn trouble(&self, trouble: Trouble) {
-        self.state()
-            .trouble
-            .get_or_insert_with(|| Box::new(trouble));
+        let mut state = self.state();
+        state.trouble.get_or_insert_with(|| Box::new(trouble));
+        self.is_troubled.store(true, Ordering::Release);
     }
 
     /// Forgets a call that was dropped before it was given its outcome.
@@ -531,6 +548,9 @@ impl RunCore {
                 Phase::Pausing if phase != Phase::Closing => return,
                 _ => state.phase = phase,
             }
+            if matches!(phase, Phase::Pausing | Phase::Closing) {
+                self.leaves.store(true, Ordering::Release);
+            }
             if phase == Phase::Live {
                 state.release_held(self.services.clock.now());
             }
@@ -590,7 +610,12 @@ impl RunCore {
     }
 
     pub(crate) fn take_trouble(&self) -> Option<Trouble> {
-        self.state().trouble.take().map(|trouble| *trouble)
+        if !self.is_troubled.load(Ordering::Acquire) {
+            return None;
+        }
+        let mut state = self.state();
+        self.is_troubled.store(false, Ordering::Release);
+        state.trouble.take().map(|trouble| *trouble)
     }
 
     pub(crate) fn bodies(&self) -> usize {

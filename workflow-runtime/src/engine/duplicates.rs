@@ -291,3 +291,66 @@ impl Engine {
 pub(super) fn hostile(bytes: &[u8]) {
     let _ = note::decode(bytes);
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn run(n: u64) -> RunId {
+        let mut bytes = [7; 16];
+        bytes[8..].copy_from_slice(&n.to_be_bytes());
+        RunId::from_bytes(bytes)
+    }
+
+    fn see(recorder: &Recorder, run: RunId, kind: DuplicateKind, origin: &str) {
+        recorder.saw(run, kind, &Source::named(origin), DuplicateBody::Same);
+    }
+
+    fn origins(duplicates: &Duplicates) -> Vec<&str> {
+        let recent = duplicates.recent().map(|duplicate| &*duplicate.origin);
+        recent.collect()
+    }
+
+    #[test]
+    fn what_could_not_be_written_is_counted_with_what_was_seen_meanwhile() {
+        let recorder = Recorder::new(Clock::default());
+        for n in 0..KEPT {
+            see(
+                &recorder,
+                run(1),
+                DuplicateKind::Start,
+                &format!("start {n}"),
+            );
+        }
+        let mut taken = recorder.pending().remove(&run(1)).expect("is there");
+        for n in 0..3 {
+            see(
+                &recorder,
+                run(1),
+                DuplicateKind::Signal,
+                &format!("signal {n}"),
+            );
+        }
+        taken.then(recorder.pending().remove(&run(1)).expect("is there"));
+        let read = taken.read();
+        assert_eq!(read.count(DuplicateKind::Start), KEPT as u64);
+        assert_eq!(read.count(DuplicateKind::Signal), 3);
+        assert_eq!(read.recent().len(), KEPT, "the newest");
+        assert_eq!(origins(&read)[0], "start 3");
+        assert_eq!(origins(&read)[KEPT - 1], "signal 2");
+    }
+
+    #[test]
+    fn beyond_a_number_of_runs_duplicates_of_others_are_only_counted() {
+        let recorder = Recorder::new(Clock::default());
+        for n in 0..MAX_PENDING as u64 + 2 {
+            see(&recorder, run(n), DuplicateKind::Start, "first");
+        }
+        see(&recorder, run(0), DuplicateKind::Start, "second");
+        let pending = recorder.pending();
+        assert_eq!(pending.len(), MAX_PENDING);
+        assert_eq!(origins(&pending[&run(0)].read()), ["first", "second"]);
+        let counted = recorder.counts[DuplicateKind::Start as usize].load(Ordering::Relaxed);
+        assert_eq!(counted, MAX_PENDING as u64 + 3);
+    }
+}

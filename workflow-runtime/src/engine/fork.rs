@@ -49,7 +49,7 @@ pub enum ForkPoint {
     Step(StepId),
     /// Before the record with this sequence number.
     Record(u64),
-    /// At the end: all that is recorded is shared, but for how the run ended.
+    /// At the end: all that is recorded is shared, but for how the run ended, and what it undid because of that.
     End,
 }
 
@@ -173,18 +173,27 @@ async fn fork(shared: &Arc<Shared>, origin: RunId, at: ForkPoint) -> Result<RunI
 /// How many records are shared when a run is forked there.
 fn place(records: &[Record], at: ForkPoint) -> Result<usize, String> {
     let ends = |record: &Record| record.event.is_end();
+    // What is undone is undone by the origin, once: a fork that shared the decision would do it again, under ids of its own.
+    let closes = |record: &Record| matches!(record.event, Event::RunClosing(_));
+    let closing = records.iter().position(closes);
     let shared = match at {
         ForkPoint::Step(step) => outcome_of(records, step).ok_or(
             "its journal has no outcome of it; `engine.journal(run)` lists the ids that it has",
         )?,
         ForkPoint::Record(seq) => before(records, seq)?,
-        ForkPoint::End => records.len() - usize::from(records.last().is_some_and(ends)),
+        ForkPoint::End => {
+            closing.unwrap_or(records.len() - usize::from(records.last().is_some_and(ends)))
+        }
     };
     match shared {
         0 => Err(
             "record 0 is the start of the run, which is always shared; start a new run instead"
                 .to_owned(),
         ),
+        shared if closing.is_some_and(|closing| shared > closing) => Err(format!(
+            "from record {} on the run undid what it had done; fork it there or before",
+            records[closing.unwrap_or_default()].seq
+        )),
         shared if ends(&records[shared - 1]) => Err(format!(
             "the run had ended with record {}; fork it there or before",
             records[shared - 1].seq

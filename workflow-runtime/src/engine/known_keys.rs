@@ -198,7 +198,7 @@ mod tests {
 
     fn run(n: u64) -> RunId {
         let mut bytes = [7; 16];
-        bytes[..8].copy_from_slice(&n.to_le_bytes());
+        bytes[8..].copy_from_slice(&n.to_le_bytes()); // where maps look, see `id_map`
         RunId::from_bytes(bytes)
     }
 

@@ -9,14 +9,14 @@
 use std::sync::Arc;
 
 use super::retry::{Plan, plan, retry};
-use super::{EngineError, Shared, handle};
+use super::{EngineError, Shared, handle, lines};
 use crate::error::Error;
-use crate::ids::RunId;
+use crate::ids::{RunId, StepId};
 use crate::journal::{ChildFinished, End, Event, Outcome, Reader};
 use crate::payload::Place;
 use crate::replay::{Unfinished, WasReopened};
 use crate::store::{
-    BoxFuture, Changes, Commit, EndKind, Letter, Mail, RunState, StoreError, StoreResult,
+    BoxFuture, Changes, Commit, EndKind, Letter, Mail, RunHeader, RunState, StoreError, StoreResult,
 };
 
 /// Refuses to try a run again whose failed children cannot be. Nothing is written.
@@ -74,7 +74,8 @@ pub(super) fn see_to<'a>(
 ) -> BoxFuture<'a, StoreResult<()>> {
     Box::pin(async move {
         for child in reopened.unfinished {
-            let Some(end) = end_unheard(shared, run, &child, &mut letters).await? else {
+            let unheard = end_unheard(shared, run, &child, &mut letters).await?;
+            let Some((ended, end)) = unheard else {
                 continue;
             };
             if child.voided
@@ -83,7 +84,7 @@ pub(super) fn see_to<'a>(
             {
                 continue;
             }
-            tell(shared, run, &child, end).await?;
+            tell(shared, run, (child.call, ended), end).await?;
             letters.read(shared, run).await?;
         }
         Ok(())
@@ -100,7 +101,7 @@ async fn is_over(shared: &Arc<Shared>, run: RunId, child: RunId) -> StoreResult<
         Err(error) => error,
     };
     // Somebody else may have tried it again meanwhile: it tells its parent itself then.
-    let header = shared.store.header(child).await?;
+    let header = newest_of_line(shared, child).await?;
     let state = header.map(|header| header.state);
     let failed = matches!(state, Some(RunState::Ended(end)) if end.kind == EndKind::Failed);
     if failed {
@@ -109,14 +110,27 @@ async fn is_over(shared: &Arc<Shared>, run: RunId, child: RunId) -> StoreResult<
     Ok(failed)
 }
 
-/// How a child ended, if it did and the run was not told.
+/// The run that a child is by now: one that went on as a new run has not ended. `None`: it was deleted.
+async fn newest_of_line(shared: &Shared, child: RunId) -> StoreResult<Option<RunHeader>> {
+    match lines::newest_header(shared, child).await? {
+        Some(header) => Ok(Some(header)),
+        // Of a line the first runs may be gone.
+        None => match lines::noted(shared, child).await? {
+            Some(newest) => shared.store.header(newest.run).await,
+            None => Ok(None),
+        },
+    }
+}
+
+/// How a child ended and as which run, if it did and the run was not told.
 async fn end_unheard(
     shared: &Shared,
     run: RunId,
     child: &Unfinished,
     letters: &mut Letters<'_>,
-) -> StoreResult<Option<End>> {
-    let header = shared.store.header(child.child).await?;
+) -> StoreResult<Option<(RunId, End)>> {
+    let header = newest_of_line(shared, child.child).await?;
+    let newest = header.as_ref().map_or(child.child, |header| header.run);
     match header.map(|header| header.state) {
         Some(RunState::Active | RunState::Asleep { .. } | RunState::Parked(_)) => return Ok(None),
         Some(RunState::Ended(_)) | None => {}
@@ -130,28 +144,29 @@ async fn end_unheard(
     if told {
         return Ok(None);
     }
-    let kept = shared.store.journal(child.child).await?;
-    let reader = Reader::of(child.child, shared.services.audit_key.clone(), &kept);
+    let kept = shared.store.journal(newest).await?;
+    let reader = Reader::of(newest, shared.services.audit_key.clone(), &kept);
     let last = reader.last().and_then(Result::ok);
     let end = last.and_then(|record| End::of(record.event));
-    Ok(Some(end.unwrap_or_else(|| {
+    let end = end.unwrap_or_else(|| {
         let error = Error::fatal(format!(
-            "child {} was deleted, or its journal is damaged: nobody knows how it ended",
-            child.child
+            "child {newest} was deleted, or its journal is damaged: nobody knows how it ended"
         ));
-        let payloads = shared.services.payloads.at(Place::run_end(child.child));
+        let payloads = shared.services.payloads.at(Place::run_end(newest));
         let payload = payloads.encode(&error);
         End::Failed(Outcome::Broken(payload.unwrap_or_default()))
-    })))
+    });
+    Ok(Some((newest, end)))
 }
 
 /// Tells a run how a child of it ended, as the child did when there was nobody to listen.
-async fn tell(shared: &Shared, run: RunId, child: &Unfinished, end: End) -> StoreResult<()> {
-    let finished = Event::ChildFinished(ChildFinished {
-        call: child.call,
-        child: child.child,
-        end,
-    });
+async fn tell(
+    shared: &Shared,
+    run: RunId,
+    (call, child): (StepId, RunId),
+    end: End,
+) -> StoreResult<()> {
+    let finished = Event::ChildFinished(ChildFinished { call, child, end });
     let letter = Letter {
         to: run,
         body: finished.to_letter(),

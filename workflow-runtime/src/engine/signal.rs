@@ -54,7 +54,12 @@ impl RunSignal {
     }
 
     pub(crate) fn take_woken(&self) -> bool {
-        self.woken.swap(false, Ordering::SeqCst)
+        self.woken.load(Ordering::SeqCst) && self.woken.swap(false, Ordering::SeqCst)
+    }
+
+    /// Wakes the workflow in the engine's name. By its driver, at work: it looks before it rests.
+    pub(crate) fn wake_while_driving(&self) {
+        self.woken.store(true, Ordering::Release);
     }
 
     /// The driver begins to work.
@@ -74,7 +79,7 @@ impl RunSignal {
     }
 
     pub(crate) fn take_foreign(&self) -> bool {
-        self.foreign.swap(false, Ordering::AcqRel)
+        self.foreign.load(Ordering::Acquire) && self.foreign.swap(false, Ordering::AcqRel)
     }
 
     pub(crate) fn set_polling(&self, polling: bool) {

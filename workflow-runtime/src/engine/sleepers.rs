@@ -116,6 +116,14 @@ impl Line {
         self.keep_short();
     }
 
+    /// Nothing could be read: whoever is behind `behind` is read later.
+    fn read_nothing(&mut self, behind: Option<Sleeper>) {
+        match behind {
+            None => self.end = End::Unread,
+            Some(_) => self.end_reading(behind),
+        }
+    }
+
     /// Leaves all behind a place to the store.
     fn cut(&mut self, last: Place) {
         while let Some(found) = self.due.last().copied()
@@ -234,11 +242,11 @@ async fn lengthen(shared: &Shared) -> bool {
     let Some(behind) = shared.sleepers.index().line.begin_reading() else {
         return false;
     };
-    let page = match shared.store.asleep(behind, PAGE).await {
+    let page = match shared.store.asleep(behind.clone(), PAGE).await {
         Ok(page) => page,
         Err(error) => {
-            tracing::error!(%error, "the sleeping runs cannot be read");
-            shared.sleepers.index().line.end_reading(None);
+            tracing::error!(%error, "the sleeping runs cannot be read: trying again after a nap");
+            shared.sleepers.index().line.read_nothing(behind);
             return false;
         }
     };

@@ -119,6 +119,11 @@ fn letters(run: RunId, records: &[Record], end: &End, at: Timestamp) -> Changes 
     for record in records {
         match &record.event {
             Event::RunStarted(started) => parent = started.parent,
+            // Parent and children of the origin stay its own.
+            Event::RunForked(_) => {
+                parent = None;
+                children.clear();
+            }
             Event::ChildStarted(child) if !child.detached => {
                 children.insert(child.call, child.child);
             }

@@ -131,3 +131,133 @@ async fn serve(timers: Weak<Timers>) {
         let _ = tokio::time::timeout(alive.clock.pace(nap), alive.earlier.notified()).await;
     }
 }
+
+#[cfg(all(test, feature = "testing"))]
+mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+    use std::task::Wake;
+
+    use super::*;
+
+    #[derive(Default)]
+    struct Bell(AtomicUsize);
+
+    impl Wake for Bell {
+        fn wake(self: Arc<Self>) {
+            self.0.fetch_add(1, Ordering::SeqCst);
+        }
+    }
+
+    impl Bell {
+        fn rung(&self) -> usize {
+            self.0.load(Ordering::SeqCst)
+        }
+    }
+
+    const MINUTE: Duration = Duration::from_secs(60);
+
+    fn timers() -> (Clock, Arc<Timers>) {
+        let clock = Clock::virtual_from(Timestamp::from_micros(1_000_000));
+        (clock.clone(), Timers::start(clock))
+    }
+
+    fn bells() -> [(Arc<Bell>, Waker); 3] {
+        std::array::from_fn(|_| {
+            let bell = Arc::new(Bell::default());
+            (bell.clone(), bell.into())
+        })
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn each_of_several_deadlines_at_one_moment_is_woken_then_and_a_dropped_one_is_not() {
+        let (clock, timers) = timers();
+        let at = clock.now().after(MINUTE);
+        let bells = bells();
+        let mut deadlines = bells.each_ref().map(|(_, waker)| {
+            let deadline = timers.wake_at(at, waker.clone());
+            assert_eq!(deadline.at(), at);
+            Some(deadline)
+        });
+        deadlines[1] = None;
+        let rung = || bells.each_ref().map(|(bell, _)| bell.rung());
+        clock.pass(MINUTE - Duration::from_millis(5)).await;
+        assert_eq!(rung(), [0, 0, 0]);
+        assert!(deadlines.iter().flatten().all(|one| !one.is_over()));
+        clock.pass(Duration::from_millis(6)).await;
+        assert_eq!(rung(), [1, 0, 1]);
+        assert!(deadlines.iter().flatten().all(Deadline::is_over));
+        clock.pass(MINUTE).await;
+        assert_eq!(rung(), [1, 0, 1], "each once");
+        drop(deadlines);
+        assert!(timers.pending().by_deadline.is_empty());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_deadline_before_all_others_is_woken_in_time() {
+        let (clock, timers) = timers();
+        let [(late, late_waker), (early, early_waker), _] = bells();
+        let _late = timers.wake_at(clock.now().after(MINUTE), late_waker);
+        clock.pass(MINUTE / 4).await; // it naps until the late one is due
+        let _early = timers.wake_at(clock.now().after(MINUTE / 4), early_waker);
+        clock.pass(MINUTE / 4 + Duration::from_millis(1)).await;
+        assert_eq!((early.rung(), late.rung()), (1, 0));
+        clock.pass(MINUTE / 2).await;
+        assert_eq!((early.rung(), late.rung()), (1, 1));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_deadline_is_due_at_its_moment_and_what_is_left_says_when() {
+        let clock = Clock::virtual_from(Timestamp::from_micros(1_000_000));
+        let timers = Arc::new(Timers {
+            clock: clock.clone(),
+            pending: Mutex::default(),
+            earlier: Notify::new(),
+        });
+        let [(_, waker), ..] = bells();
+        let moment = |micros: u64| Timestamp::from_micros(1_000_000 + micros);
+        let deadlines = [7, 3, 5].map(|micros| timers.wake_at(moment(micros), waker.clone()));
+        let due = |micros| {
+            let (due, next) = timers.take_due(moment(micros));
+            (due.len(), next)
+        };
+        assert_eq!(due(2), (0, Some(moment(3))));
+        assert_eq!(due(3), (1, Some(moment(5))));
+        assert_eq!(due(9), (2, None));
+        assert_eq!(due(9), (0, None));
+        assert!(!deadlines[1].is_over());
+        clock.turn(3);
+        assert_eq!(
+            deadlines.each_ref().map(Deadline::is_over),
+            [false, true, false]
+        );
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_deadline_that_was_taken_before_the_clock_was_set_back_is_woken_again() {
+        let (clock, timers) = timers();
+        let [(bell, waker), ..] = bells();
+        let deadline = timers.wake_at(clock.now().after(MINUTE), waker.clone());
+        deadline.rearm(&waker);
+        assert_eq!(timers.pending().by_deadline.len(), 1, "it was in line");
+        clock.pass(MINUTE + Duration::from_millis(1)).await;
+        assert_eq!(bell.rung(), 1);
+        clock.turn(-60_000_000);
+        assert!(!deadline.is_over());
+        deadline.rearm(&waker);
+        clock.pass(MINUTE / 2).await;
+        assert_eq!(bell.rung(), 1, "not before its time");
+        clock.pass(MINUTE / 2 + Duration::from_millis(1)).await;
+        assert_eq!(bell.rung(), 2);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_task_ends_with_the_list() {
+        let (clock, timers) = timers();
+        let [(bell, waker), ..] = bells();
+        let deadline = timers.wake_at(clock.now().after(MINUTE), waker);
+        let list = Arc::downgrade(&timers);
+        drop((timers, deadline));
+        clock.pass(2 * MINUTE).await;
+        assert_eq!((list.strong_count(), bell.rung()), (0, 0));
+    }
+}

@@ -121,7 +121,7 @@ impl Chain {
     }
 
     /// Checks the next frame and returns its body.
-    pub(crate) fn open(&mut self, frame: &Bytes) -> Result<Bytes, ChainError> {
+    pub(crate) fn open<'a>(&mut self, frame: &'a Bytes) -> Result<&'a [u8], ChainError> {
         let seq = self.next_seq;
         if frame.len() < 1 + LINK_LEN {
             return Err(ChainError::Cut { seq });
@@ -132,14 +132,20 @@ impl Chain {
                 found: frame[0],
             });
         }
-        let body = frame.slice(1..frame.len() - LINK_LEN);
-        let link = self.link_to(&body);
+        let body = &frame[1..frame.len() - LINK_LEN];
+        let link = self.link_to(body);
         if frame[frame.len() - LINK_LEN..] != link && !seeded!(CorruptionUnnoticed) {
             return Err(ChainError::Broken { seq });
         }
         self.link = link;
         self.next_seq += 1;
         Ok(body)
+    }
+
+    /// Goes on behind the next frame, whose link was checked, and returns its body.
+    pub(super) fn pass<'a>(&mut self, frame: &'a Bytes) -> &'a [u8] {
+        self.skip_to(self.next_seq, frame);
+        &frame[1..frame.len() - LINK_LEN]
     }
 
     fn link_to(&self, body: &[u8]) -> [u8; LINK_LEN] {

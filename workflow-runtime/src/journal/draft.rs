@@ -339,6 +339,7 @@ mod tests {
     use crate::error::Interrupted;
     use crate::ids::RunId;
     use crate::journal::record::RecordError;
+    use crate::journal::{CancelRequested, PatchMarker, RunAborted};
     use crate::journal::{Reader, StepCompleted, StepIntent};
 
     fn steps() -> Vec<StepCompleted> {
@@ -496,8 +497,64 @@ mod tests {
             Event::StepIntent(intent.clone()),
         );
         assert!(drafted.announces(parts.step) && Draft::of(&event).announces(parts.step));
+        let others = steps().into_iter().map(Event::StepCompleted);
+        let announced = |event| Draft::of(&event).announces(parts.step);
+        assert!(
+            !others.into_iter().any(announced),
+            "an outcome is no intent"
+        );
+        assert!(!drafted.announces(StepId::from_bytes([6; 16])));
         let frames = [drafted.seal(time, &mut Chain::new(run, None))];
         let read = Reader::new(run, None, &frames).next();
         assert_eq!(read.expect("a record").expect("it reads").event, event);
+    }
+
+    #[test]
+    fn what_came_by_letter_and_what_ends_a_run_waits_for_what_it_is_written_with() {
+        let cancel = Event::CancelRequested(CancelRequested {
+            reason: "r".into(),
+            sent_at: Timestamp::default(),
+        });
+        let end = Event::RunAborted(RunAborted {
+            reason: "r".into(),
+            kept: false,
+        });
+        let patch = Event::PatchMarker(PatchMarker { name: "p".into() });
+        let said = |event| {
+            let draft = Draft::of(event);
+            (draft.may_go_ahead(), draft.is_own())
+        };
+        assert_eq!(said(&cancel), (false, false));
+        assert_eq!(said(&end), (false, true));
+        assert_eq!(said(&patch), (true, true));
+        let outcome = Event::StepCompleted(steps().remove(0));
+        assert_eq!(said(&outcome), (true, true));
+    }
+
+    #[test]
+    fn the_size_of_a_record_counts_all_that_is_written_with_it() {
+        struct Notes;
+        impl Companion for Notes {
+            fn notes(&self) -> Vec<NoteChange> {
+                Vec::new()
+            }
+            fn size(&self) -> usize {
+                3_000
+            }
+            fn settle(self: Box<Self>, _: bool) {}
+        }
+        let patch = |bytes: usize| {
+            let name = "p".repeat(bytes).into();
+            Draft::of(&Event::PatchMarker(PatchMarker { name }))
+        };
+        assert_eq!(patch(200).size(), 201, "a length and a text");
+        let message = |number, bytes| {
+            let step = StepId::from_bytes([1; 16]);
+            Pushed::new(&"n".into(), "o", step, number, vec![0; bytes].into())
+        };
+        let whole = patch(200)
+            .with(Some(Box::new(Notes)))
+            .with_messages(vec![message(0, 70_000), message(1, 500_000)]);
+        assert_eq!(whole.size(), 573_201);
     }
 }

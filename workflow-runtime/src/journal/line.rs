@@ -17,3 +17,38 @@ pub(crate) fn line_of(run: RunId, records: &[Record]) -> Option<(RunId, u64)> {
         })?;
     (RunId::of_line(line.0, line.1) == run).then_some(line)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::clock::Timestamp;
+    use crate::journal::{PatchMarker, RunSucceeds};
+
+    #[test]
+    fn a_run_is_of_a_line_if_its_second_record_says_so_and_its_id_is_of_that_place() {
+        let first = RunId::from_bytes([1; 16]);
+        let record = |seq, event| Record {
+            seq,
+            time: Timestamp::default(),
+            event,
+        };
+        let other = |seq| record(seq, Event::PatchMarker(PatchMarker { name: "p".into() }));
+        let succeeds = |seq| {
+            let succeeds = RunSucceeds {
+                first,
+                ordinal: 3,
+                previous: first,
+                signals: Vec::new(),
+                children: Vec::new(),
+                tokens: Vec::new(),
+            };
+            record(seq, Event::RunSucceeds(succeeds))
+        };
+        let third = RunId::of_line(first, 3);
+        assert_eq!(line_of(third, &[other(0), succeeds(1)]), Some((first, 3)));
+        let fork = RunId::from_bytes([2; 16]);
+        assert_eq!(line_of(fork, &[other(0), succeeds(1)]), None);
+        assert_eq!(line_of(third, &[other(0), other(1), succeeds(2)]), None);
+        assert_eq!(line_of(third, &[other(0)]), None);
+    }
+}

@@ -1,13 +1,15 @@
 //! The journal: what happened in a run, in order, for ever.
 //!
 //! Owns the reading of a run's frames back into verified, typed records. The files tell the
-//! story: `kinds` and `record` what can be said, `draft` and `room` how it is written, `chain` what holds it together, `timeline` how it is shown
-//! to a person. It never writes to a store and never decodes a user's payload.
+//! story: `kinds` and `record` what can be said, `draft` and `room` how it is written, `chain` and `links` what holds it together,
+//! `framed` how replay reads it, `timeline` how it is shown to a person. It never writes to a store and never decodes a user's payload.
 
 mod chain;
 mod draft;
+mod framed;
 mod kinds;
 mod line;
+mod links;
 mod record;
 mod room;
 mod timeline;
@@ -19,6 +21,8 @@ use crate::store::{KeptJournal, RunHeader, RunState};
 
 pub(crate) use chain::{AuditKey, Chain};
 pub(crate) use draft::{Companion, Draft, Effect, Source, StepCompletedParts, StepIntentParts};
+use framed::{Body, FromBody};
+pub(crate) use framed::{Entry, FramedStep, Says};
 pub use kinds::{
     AttemptFailed, CancelRequested, CarriedChild, CarriedUndo, Checkpoint, ChildFinished,
     ChildStarted, Closing, End, MessagePushed, Outcome, Parent, PatchMarker, RunAborted,
@@ -27,6 +31,8 @@ pub use kinds::{
     TimerFired, TimerSet, UndoCarried, UndoStep,
 };
 pub(crate) use line::line_of;
+pub(crate) use links::Links;
+use links::Share;
 pub use record::{Event, Record};
 pub(crate) use room::Room;
 
@@ -120,6 +126,8 @@ pub(crate) struct Reader<'a> {
     frames: std::slice::Iter<'a, Bytes>,
     /// Behind which record frames are left out, and up to which.
     left_out: Option<LeftOut>,
+    /// Who else checks links, and what is known of those at hand; none if the reader does it alone.
+    shared: Option<(&'a Links<'a>, Share)>,
 }
 
 /// Frames that a reader is not given.
@@ -137,7 +145,18 @@ impl<'a> Reader<'a> {
             chain: Chain::new(run, key),
             frames: frames.iter(),
             left_out: None,
+            shared: None,
         }
+    }
+
+    /// Shares the work with others. For a journal that nothing is left out of.
+    pub(crate) fn share_with(&mut self, links: &'a Links<'a>) {
+        self.shared = Some((links, Share::Own(0)));
+    }
+
+    /// Reads on as replay does.
+    pub(crate) fn entries(&mut self) -> impl Iterator<Item = Result<Entry, JournalError>> {
+        std::iter::from_fn(|| self.read_next())
     }
 
     /// Reads frames of which those between the first one and the one of this sequence number are left out.
@@ -178,27 +197,36 @@ impl<'a> Reader<'a> {
         self.chain
     }
 
-    fn read(&mut self, frame: &Bytes) -> Result<Record, JournalError> {
+    /// Checks the link of the next frame, unless somebody has, and returns the frame's body.
+    fn open<'f>(&mut self, frame: &'f Bytes) -> Result<&'f [u8], chain::ChainError> {
+        let at = self.chain.next_seq();
+        if let Some((links, share)) = &mut self.shared {
+            if matches!(share, Share::Own(until) if at >= *until as u64) {
+                *share = links.next_share();
+            }
+            if matches!(share, Share::Checked(until) if at < *until as u64) {
+                return Ok(self.chain.pass(frame));
+            }
+        }
+        self.chain.open(frame)
+    }
+
+    fn read<T: FromBody>(&mut self, frame: &Bytes) -> Result<T, JournalError> {
         let run = self.run;
         let seq = self.chain.next_seq();
-        let body = self.chain.open(frame).map_err(|error| JournalError {
+        let bytes = self.open(frame).map_err(|error| JournalError {
             run,
             newer: matches!(error, chain::ChainError::Format { .. }),
             problem: error.to_string(),
         })?;
-        let (time, event) = Event::decode(&body).map_err(|error| JournalError {
+        T::from_body(seq, Body { frame, bytes }).map_err(|error| JournalError {
             run,
             newer: matches!(error, record::RecordError::Newer { .. }),
             problem: format!("record {seq}: {error}"),
-        })?;
-        Ok(Record { seq, time, event })
+        })
     }
-}
 
-impl Iterator for Reader<'_> {
-    type Item = Result<Record, JournalError>;
-
-    fn next(&mut self) -> Option<Self::Item> {
+    fn read_next<T: FromBody>(&mut self) -> Option<Result<T, JournalError>> {
         let seq = self.chain.next_seq();
         let left_out = self.left_out.take_if(|left_out| left_out.behind == seq);
         let Some(LeftOut {
@@ -210,19 +238,25 @@ impl Iterator for Reader<'_> {
         };
         self.chain.skip_to(until, self.frames.next()?);
         let frame = self.frames.next()?;
-        let record = self.read(frame);
+        let record: Result<T, _> = self.read(frame);
         Some(match record {
-            Ok(record) if forgotten && !matches!(record.event, Event::Checkpoint(_)) => {
-                Err(JournalError {
-                    run: self.run,
-                    problem: format!(
-                        "records 2 to {until} are missing, and record {} is no checkpoint that made them superfluous",
-                        record.seq
-                    ),
-                    newer: false,
-                })
-            }
+            Ok(record) if forgotten && !record.is_checkpoint() => Err(JournalError {
+                run: self.run,
+                problem: format!(
+                    "records 2 to {until} are missing, and record {} is no checkpoint that made them superfluous",
+                    record.seq()
+                ),
+                newer: false,
+            }),
             record => record,
         })
+    }
+}
+
+impl Iterator for Reader<'_> {
+    type Item = Result<Record, JournalError>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        self.read_next()
     }
 }

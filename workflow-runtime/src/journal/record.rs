@@ -220,8 +220,8 @@ impl Event {
         let (&tag, fields) = body.split_first().ok_or(RecordError::Empty)?;
         match tag {
             tag::RUN_STARTED => read("run started", fields, Self::RunStarted),
-            tag::STEP_COMPLETED => match step_completed(fields) {
-                Some((time, step)) => Ok((time, Self::StepCompleted(step))),
+            tag::STEP_COMPLETED => match StepView::read(fields) {
+                Some(step) => Ok((step.time, Self::StepCompleted(step.to_owned()))),
                 None => read("step completed", fields, Self::StepCompleted),
             },
             tag::ATTEMPT_FAILED => read("attempt failed", fields, Self::AttemptFailed),
@@ -256,39 +256,107 @@ impl Event {
     }
 }
 
-/// Reads the record that journals consist of, and only in the form that is written: all else is left to
-/// bincode, and so is the word on what is wrong.
-fn step_completed(fields: &[u8]) -> Option<(Timestamp, StepCompleted)> {
-    let mut fields = FieldsReader(fields);
-    let time = Timestamp::from_micros(fields.number()?);
-    let payload = |bytes: &[u8]| Bytes::copy_from_slice(bytes);
-    let step = StepCompleted {
-        step: StepId::from_bytes(fields.array()?),
-        name: fields.text()?,
-        scope: fields.text()?,
-        source: fields.text()?,
-        input_digest: InputDigest {
-            strict: Digest::from_bytes(fields.array()?),
-            unordered: match fields.option()? {
-                true => Some(Digest::from_bytes(fields.array()?)),
+/// The fields of the record that journals consist of; `None` if a body is another one.
+pub(super) fn fields_of_step(body: &[u8]) -> Option<&[u8]> {
+    let (&tag, fields) = body.split_first()?;
+    (tag == tag::STEP_COMPLETED).then_some(fields)
+}
+
+/// How a step ended, as most do: with a payload.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Ended {
+    Ok,
+    Err,
+    Broken,
+}
+
+impl Ended {
+    pub(super) fn with(self, payload: Bytes) -> Outcome {
+        match self {
+            Self::Ok => Outcome::Ok(payload),
+            Self::Err => Outcome::Err(payload),
+            Self::Broken => Outcome::Broken(payload),
+        }
+    }
+}
+
+/// The record that journals consist of, where it lies.
+pub(super) struct StepView<'a> {
+    pub(super) time: Timestamp,
+    pub(super) step: StepId,
+    pub(super) name: &'a str,
+    /// How many bytes are behind the name.
+    pub(super) behind_name: usize,
+    scope: &'a str,
+    source: &'a str,
+    pub(super) input_digest: InputDigest,
+    input: Option<&'a [u8]>,
+    attempts: u32,
+    called_at: Timestamp,
+    attempt_began_at: Timestamp,
+    /// How it ended, and its payload, which is the last field.
+    pub(super) outcome: (Ended, &'a [u8]),
+}
+
+impl<'a> StepView<'a> {
+    /// Reads it, and only in the form that is written: all else is left to bincode, and so is the word on
+    /// what is wrong.
+    pub(super) fn read(fields: &'a [u8]) -> Option<Self> {
+        let mut fields = FieldsReader(fields);
+        let time = Timestamp::from_micros(fields.number()?);
+        let step = StepId::from_bytes(fields.array()?);
+        let name = fields.text()?;
+        let behind_name = fields.0.len();
+        let view = Self {
+            time,
+            step,
+            name,
+            behind_name,
+            scope: fields.text()?,
+            source: fields.text()?,
+            input_digest: InputDigest {
+                strict: Digest::from_bytes(fields.array()?),
+                unordered: match fields.option()? {
+                    true => Some(Digest::from_bytes(fields.array()?)),
+                    false => None,
+                },
+            },
+            input: match fields.option()? {
+                true => Some(fields.bytes()?),
                 false => None,
             },
-        },
-        input: match fields.option()? {
-            true => Some(payload(fields.bytes()?)),
-            false => None,
-        },
-        attempts: u32::try_from(fields.number()?).ok()?,
-        called_at: Timestamp::from_micros(fields.number()?),
-        attempt_began_at: Timestamp::from_micros(fields.number()?),
-        outcome: match fields.number()? {
-            0 => Outcome::Ok(payload(fields.bytes()?)),
-            1 => Outcome::Err(payload(fields.bytes()?)),
-            2 => Outcome::Broken(payload(fields.bytes()?)),
-            _ => return None,
-        },
-    };
-    fields.whole((time, step))
+            attempts: u32::try_from(fields.number()?).ok()?,
+            called_at: Timestamp::from_micros(fields.number()?),
+            attempt_began_at: Timestamp::from_micros(fields.number()?),
+            outcome: {
+                let ended = match fields.number()? {
+                    0 => Ended::Ok,
+                    1 => Ended::Err,
+                    2 => Ended::Broken,
+                    _ => return None,
+                };
+                (ended, fields.bytes()?)
+            },
+        };
+        fields.whole(view)
+    }
+
+    /// The record by itself.
+    pub(super) fn to_owned(&self) -> StepCompleted {
+        let (ended, payload) = self.outcome;
+        StepCompleted {
+            step: self.step,
+            name: self.name.into(),
+            scope: self.scope.into(),
+            source: self.source.into(),
+            input_digest: self.input_digest,
+            input: self.input.map(Bytes::copy_from_slice),
+            attempts: self.attempts,
+            called_at: self.called_at,
+            attempt_began_at: self.attempt_began_at,
+            outcome: ended.with(Bytes::copy_from_slice(payload)),
+        }
+    }
 }
 
 fn newer(tag: u8) -> RecordError {

@@ -4,16 +4,18 @@
 //! and runs nothing. It never writes to the damaged store. The rules are in `docs/repair.md`.
 
 mod judge;
+mod key;
 mod report;
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
 use std::path::Path;
 
 use crate::ids::RunId;
 use crate::journal::AuditKey;
 use crate::store::sled::salvage::{Building, Found, Salvage};
 use crate::store::sled::{SledOptions, SledStore};
-use crate::store::{Store as _, StoreResult};
+use crate::store::{Store as _, StoreError, StoreResult};
 
 pub use report::{Fate, LostRun, Repaired, SalvagedNotes, SalvagedRun};
 
@@ -44,10 +46,11 @@ impl RepairOptions {
 ///
 /// # Errors
 ///
-/// [`StoreError::InUse`](crate::store::StoreError::InUse) if a process has `from` open,
-/// [`StoreError::NotADatabase`](crate::store::StoreError::NotADatabase) if `from` is no store or `to` is not empty,
-/// [`StoreError::NewerFormat`](crate::store::StoreError::NewerFormat), and
-/// [`StoreError::Io`](crate::store::StoreError::Io) if the operating system refuses something. A `to` that was begun and not finished
+/// [`StoreError::InUse`] if a process has `from` open,
+/// [`StoreError::NotADatabase`] if `from` is no store or `to` is not empty,
+/// [`StoreError::NewerFormat`],
+/// [`StoreError::WrongAuditKey`] if a key is given that fits no journal, and
+/// [`StoreError::Io`] if the operating system refuses something. A `to` that was begun and not finished
 /// is no store, and is refused as none.
 ///
 /// ```no_run
@@ -76,8 +79,15 @@ pub fn repair_with(
 ) -> StoreResult<Repaired> {
     let (from, to) = (from.as_ref(), to.as_ref());
     let salvage = Salvage::begin(from)?;
+    let was_there = to.exists();
     let building = Building::begin(to)?;
     let found = salvage.read(from, to)?;
+    if let Some(problem) = key::refuses(&found, options) {
+        drop(building);
+        clear_away(to, was_there)?;
+        let path = from.to_path_buf();
+        return Err(StoreError::WrongAuditKey { path, problem });
+    }
     let mut report = Repaired {
         damage: found.damage.clone(),
         mended: found.mended,
@@ -101,6 +111,26 @@ pub fn repair_with(
     building.write(saved, notes, salvage.was_clean)?;
     examine(to, salvage.was_clean)?;
     Ok(report)
+}
+
+/// Leaves a directory as it was before a repair began in it: empty, or not there.
+fn clear_away(to: &Path, was_there: bool) -> StoreResult<()> {
+    let failed = |error: std::io::Error| StoreError::Io {
+        operation: format!("clearing {}", to.display()),
+        message: error.to_string(),
+    };
+    // It was empty: what is there now, this repair has made.
+    for entry in fs::read_dir(to).map_err(failed)? {
+        let path = entry.map_err(failed)?.path();
+        match path.is_dir() {
+            true => fs::remove_dir_all(path).map_err(failed)?,
+            false => fs::remove_file(path).map_err(failed)?,
+        }
+    }
+    match was_there {
+        true => Ok(()),
+        false => fs::remove_dir(to).map_err(failed),
+    }
 }
 
 type Verdicts = BTreeMap<RunId, Result<(judge::Judged, SalvagedRun), String>>;

@@ -74,20 +74,43 @@ pub(crate) fn is_redacted(_: &Value) -> bool {
     false
 }
 
-/// Compares two inputs field by field.
+/// Compares two inputs field by field. Of very many differences not all are returned, but always one that is not
+/// one-sided if there is one: it decides whether the inputs are told apart.
 pub(crate) fn compare_inputs(recorded: &Value, now: &Value) -> Vec<Difference> {
-    let mut found = Vec::new();
+    let mut found = Found::default();
     compare(String::new(), Some(recorded), Some(now), &mut found);
-    found
+    found.shown
 }
 
-fn compare(
-    path: String,
-    recorded: Option<&Value>,
-    now: Option<&Value>,
-    found: &mut Vec<Difference>,
-) {
-    if recorded == now || found.len() > SHOWN_FIELDS {
+/// What a comparison has come to.
+#[derive(Default)]
+struct Found {
+    /// One more than a report shows, at most: then it says that there are more.
+    shown: Vec<Difference>,
+    /// One of them is not one-sided.
+    decided: bool,
+}
+
+impl Found {
+    /// Says whether nothing that is found from now on matters.
+    fn is_enough(&self) -> bool {
+        self.decided && self.shown.len() > SHOWN_FIELDS
+    }
+
+    fn push(&mut self, difference: Difference) {
+        let decides = !self.decided && !difference.is_one_sided();
+        self.decided |= decides;
+        if decides && self.shown.len() >= SHOWN_FIELDS {
+            self.shown.insert(0, difference); // where a report shows it
+            self.shown.truncate(SHOWN_FIELDS + 1);
+        } else if self.shown.len() <= SHOWN_FIELDS {
+            self.shown.push(difference);
+        }
+    }
+}
+
+fn compare(path: String, recorded: Option<&Value>, now: Option<&Value>, found: &mut Found) {
+    if recorded == now || found.is_enough() {
         return;
     }
     match (recorded, now) {
@@ -264,10 +287,13 @@ pub(crate) fn show_differences(differences: &[Difference]) -> Option<String> {
 
 fn describe(delivery: &Delivery) -> String {
     match &delivery.what {
-        Recorded::Step(step) => format!(
-            "record {}, step `{}` ({}), called at {}",
-            delivery.seq, step.name, step.step, step.source
-        ),
+        Recorded::Step(step) => {
+            let step = step.whole();
+            format!(
+                "record {}, step `{}` ({}), called at {}",
+                delivery.seq, step.name, step.step, step.source
+            )
+        }
         Recorded::Child(child) => {
             format!(
                 "record {}, the end of the child {}",
@@ -340,6 +366,25 @@ mod tests {
                 "note: journal (absent) | code \"hi\"",
             ]
         );
+    }
+
+    #[test]
+    fn a_changed_field_behind_any_number_of_removed_ones_is_found_and_shown() {
+        for removed in [0, 1, SHOWN_FIELDS, SHOWN_FIELDS + 1, 10 * SHOWN_FIELDS] {
+            let names: Vec<_> = (0..removed).map(|n| format!("gone{n}")).collect();
+            let mut old: Vec<_> = names.iter().map(|name| (&**name, 1.into())).collect();
+            old.push(("cents", 100.into()));
+            let found = compare_inputs(&map(&old), &map(&[("cents", 200.into())]));
+            assert!(!found.iter().all(Difference::is_one_sided), "{removed}");
+            assert_eq!(found.len(), (removed + 1).min(SHOWN_FIELDS + 1));
+            let shown = show_differences(&found).expect("they differ");
+            assert!(shown.contains("cents: journal 100 | code 200"), "{shown}");
+            assert_eq!(shown.contains("… and more"), removed >= SHOWN_FIELDS);
+            assert_eq!(shown.lines().count(), (removed + 1).min(SHOWN_FIELDS + 1));
+        }
+        let many: Vec<Value> = (0..1_000).map(Value::from).collect();
+        let found = compare_inputs(&Value::Array(many), &Value::Array(Vec::new()));
+        assert_eq!(found.len(), SHOWN_FIELDS + 1);
     }
 
     #[test]

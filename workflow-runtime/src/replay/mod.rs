@@ -8,6 +8,7 @@
 mod fresh;
 mod mismatch;
 mod past;
+mod step;
 mod unmade;
 
 use std::collections::VecDeque;
@@ -18,8 +19,8 @@ use crate::digest::InputDigest;
 use crate::id_map::{IdMap, IdSet};
 use crate::ids::{CallKind, RunId, StepId};
 use crate::journal::{
-    CancelRequested, Checkpoint, ChildFinished, ChildStarted, Closing, End, Event, Record,
-    RunStarted, RunSucceeds, SignalReceived, StepCompleted, StepIntent, UndoCarried,
+    CancelRequested, Checkpoint, ChildFinished, ChildStarted, Closing, End, Entry, Event,
+    RunStarted, RunSucceeds, Says, SignalReceived, StepIntent, UndoCarried,
 };
 
 pub use fresh::{FreshFor, OnStale};
@@ -31,6 +32,7 @@ pub(crate) use mismatch::{
 #[cfg(feature = "testing")]
 pub(crate) use mismatch::{REDACTED, describe_call, show_differences};
 pub(crate) use past::{Fork, Past, Patch};
+pub(crate) use step::RecordedStep;
 
 /// A journal as replay needs it.
 #[derive(Debug)]
@@ -103,7 +105,7 @@ pub(crate) struct Delivery {
 #[derive(Debug)]
 pub(crate) enum Recorded {
     /// A step's outcome.
-    Step(Box<StepCompleted>),
+    Step(RecordedStep),
     /// A timer that fired.
     Timer(StepId),
     /// A signal.
@@ -122,7 +124,7 @@ impl Delivery {
     /// The call that it belongs to; none for what is sent to the run as a whole.
     pub(crate) fn id(&self) -> Option<StepId> {
         match &self.what {
-            Recorded::Step(step) => Some(step.step),
+            Recorded::Step(step) => Some(step.id()),
             Recorded::Timer(timer) => Some(*timer),
             Recorded::Child(child) => Some(child.call),
             Recorded::Signal(_) | Recorded::Cancel(_) | Recorded::Closing(_) => None,
@@ -172,12 +174,12 @@ pub(crate) enum Verdict {
 impl History {
     /// Reads records as history. `None` if they do not begin with the start of a run.
     pub(crate) fn read<E>(
-        mut records: impl Iterator<Item = Result<Record, E>>,
+        mut records: impl Iterator<Item = Result<impl Into<Entry>, E>>,
     ) -> Result<Option<Self>, E> {
-        let first = records.next().transpose()?;
-        let Some(Record {
+        let first = records.next().transpose()?.map(Into::into);
+        let Some(Entry {
             time,
-            event: Event::RunStarted(started),
+            says: Says::Event(Event::RunStarted(started)),
             ..
         }) = first
         else {
@@ -199,21 +201,23 @@ impl History {
             end: None,
         };
         for record in records {
-            history.add(record?);
+            history.add(record?.into());
         }
         Ok(Some(history))
     }
 
-    fn add(&mut self, record: Record) {
-        let Record { seq, time, event } = record;
+    fn add(&mut self, entry: Entry) {
+        let Entry { seq, time, says } = entry;
         self.last_time = time;
         let announced = self.announced.take();
+        let event = match says {
+            Says::Step(step) => return self.add_step(seq, time, RecordedStep::Framed(step)),
+            Says::Event(event) => event,
+        };
         let what = match event {
-            // Not all of them: if it is the last one, its step runs again.
-            Event::StepCompleted(step) if seeded!(StepRunAgain) && step.step.as_bytes()[0] < 64 => {
-                return;
+            Event::StepCompleted(step) => {
+                return self.add_step(seq, time, RecordedStep::Whole(Box::new(step)));
             }
-            Event::StepCompleted(step) => Recorded::Step(Box::new(step)),
             Event::TimerFired(fired) => Recorded::Timer(fired.timer),
             Event::AttemptFailed(failed) => {
                 if seeded!(AttemptsForgotten) {
@@ -310,11 +314,31 @@ impl History {
         };
         let delivery = Delivery { seq, time, what };
         if let Some(id) = delivery.id() {
-            self.known.remove(&id);
-            self.intents.remove(&id);
-            self.past.add(id, seq, true);
+            self.has_outcome(id, seq);
         }
         self.deliveries.push_back(delivery);
+    }
+
+    fn add_step(&mut self, seq: u64, time: Timestamp, step: RecordedStep) {
+        let id = step.id();
+        // Not all of them: if it is the last one, its step runs again.
+        if seeded!(StepRunAgain) && id.as_bytes()[0] < 64 {
+            return;
+        }
+        self.has_outcome(id, seq);
+        let what = Recorded::Step(step);
+        self.deliveries.push_back(Delivery { seq, time, what });
+    }
+
+    /// A record has the outcome of a call: what was known of it before counts no more.
+    fn has_outcome(&mut self, call: StepId, seq: u64) {
+        if !self.known.is_empty() {
+            self.known.remove(&call);
+        }
+        if !self.intents.is_empty() {
+            self.intents.remove(&call);
+        }
+        self.past.add(call, seq, true);
     }
 }
 
@@ -382,6 +406,13 @@ impl History {
             let children = succeeds.children.iter_mut();
             children.for_each(|child| child.detached = true);
         }
+        if let Some(checkpoint) = &mut self.checkpoint {
+            checkpoint.0.tokens.clear();
+            let children = checkpoint.0.children.iter_mut();
+            children.for_each(|child| child.detached = true);
+        }
+        // Whoever waits for the origin hears how that ends, and not of this one.
+        self.started.parent = None;
     }
 
     /// Forgets what came before a checkpoint, but for what it carries over.
@@ -432,12 +463,12 @@ pub(crate) fn judge(
             Verdict::Diverged
         };
     };
-    let (name, digest) = match recorded {
-        Recorded::Step(step) => (&step.name, step.input_digest),
-        Recorded::Intent(intent) => (&intent.name, intent.input_digest),
+    let (same_name, digest) = match recorded {
+        Recorded::Step(step) => (step.is_named(call.name), step.input_digest()),
+        Recorded::Intent(intent) => (*intent.name == *call.name, intent.input_digest),
         _ => return Verdict::Deliver,
     };
-    if **name != *call.name {
+    if !same_name {
         return Verdict::Diverged; // ids are derived from names, so this is a forged journal
     }
     match call.digest {
@@ -461,5 +492,55 @@ fn judge_input(recorded: &InputDigest, now: &InputDigest) -> Verdict {
         Verdict::DeliverReordered
     } else {
         Verdict::OtherInput
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::digest::Digest;
+
+    fn digests(strict: u8, unordered: Option<u8>) -> InputDigest {
+        InputDigest {
+            strict: Digest::from_bytes([strict; 16]),
+            unordered: unordered.map(|byte| Digest::from_bytes([byte; 16])),
+        }
+    }
+
+    #[test]
+    fn an_input_fits_if_it_is_the_same_or_the_same_in_another_order() {
+        let recorded = digests(1, Some(5));
+        let judged = |now| judge_input(&recorded, &now);
+        assert_eq!(judged(digests(1, Some(5))), Verdict::Deliver);
+        assert_eq!(judged(digests(1, None)), Verdict::Deliver);
+        assert_eq!(judged(digests(2, Some(5))), Verdict::DeliverReordered);
+        assert_eq!(judged(digests(2, Some(6))), Verdict::OtherInput);
+        assert_eq!(judged(digests(2, None)), Verdict::OtherInput);
+        let without = digests(1, None);
+        assert_eq!(
+            judge_input(&without, &digests(2, None)),
+            Verdict::OtherInput
+        );
+    }
+
+    #[test]
+    fn a_child_of_another_name_or_another_id_is_another_child() {
+        let started = |workflow: &str, child: u8, digest| ChildStarted {
+            call: StepId::from_bytes([1; 16]),
+            child: RunId::from_bytes([child; 16]),
+            workflow: workflow.into(),
+            scope: "".into(),
+            source: "".into(),
+            input_digest: digests(digest, None),
+            input: None,
+            detached: false,
+        };
+        let recorded = started("ship", 1, 1);
+        let judged = |now| judge_child(&recorded, &now);
+        assert_eq!(judged(started("ship", 1, 1)), Verdict::Deliver);
+        assert_eq!(judged(started("ship", 1, 2)), Verdict::OtherInput);
+        assert_eq!(judged(started("bill", 1, 1)), Verdict::Diverged);
+        assert_eq!(judged(started("ship", 2, 1)), Verdict::Diverged);
+        assert_eq!(judged(started("bill", 2, 1)), Verdict::Diverged);
     }
 }

@@ -173,3 +173,113 @@ impl Past {
         if goes_on { Patch::Untaken } else { Patch::New }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn id(n: u8) -> StepId {
+        StepId::from_bytes([n; 16])
+    }
+
+    fn knowing(call: u8, seq: u64) -> Past {
+        let mut past = Past::default();
+        past.add(id(call), seq, true);
+        past
+    }
+
+    #[test]
+    fn a_patch_is_taken_unless_a_call_behind_the_last_delivery_was_not_made() {
+        assert_eq!(Past::default().patch("way"), Patch::New);
+        assert_eq!(knowing(1, 5).patch("way"), Patch::Untaken);
+        let mut before = knowing(1, 5);
+        before.pass(4);
+        assert_eq!(before.patch("way"), Patch::Untaken);
+        let mut past = knowing(1, 5);
+        past.pass(5);
+        past.pass(2);
+        assert_eq!(past.passed(), Some(5), "the newest counts");
+        assert_eq!(past.patch("way"), Patch::New);
+        let mut made = knowing(1, 5);
+        assert!(made.make(id(1)), "it has an outcome");
+        assert!(!made.make(id(1)), "once");
+        assert_eq!(made.patch("way"), Patch::New);
+    }
+
+    #[test]
+    fn a_patch_stays_as_it_was_decided() {
+        let mut past = knowing(1, 5);
+        past.add_patch("marked".into());
+        past.decide_patch("carried".into(), false);
+        assert_eq!(past.patch("marked"), Patch::Taken);
+        assert_eq!(past.patch("new"), Patch::Untaken);
+        past.make(id(1));
+        assert_eq!(past.patch("new"), Patch::Untaken);
+        assert_eq!(past.patch("other"), Patch::New);
+        assert_eq!(past.patch("other"), Patch::Taken);
+        assert_eq!(past.patch("carried"), Patch::Untaken);
+        let all: Vec<_> = past.patches().collect();
+        let expected = [
+            ("carried", false),
+            ("marked", true),
+            ("new", false),
+            ("other", true),
+        ];
+        assert_eq!(all, expected);
+    }
+
+    #[test]
+    fn when_all_was_passed_no_call_is_expected_any_more_but_in_tolerant_replay() {
+        let mut past = knowing(1, 5);
+        past.pass_all();
+        assert!(past.is_blank());
+        assert!(!past.make(id(1)));
+        let mut tolerant = knowing(1, 5);
+        tolerant.tolerate();
+        tolerant.pass_all();
+        assert_eq!(
+            tolerant.patch("way"),
+            Patch::Untaken,
+            "the order says nothing"
+        );
+        assert!(tolerant.make(id(1)));
+    }
+
+    #[test]
+    fn a_new_pass_knows_the_patches_of_the_one_before_and_nothing_else() {
+        let mut past = knowing(1, 5);
+        past.add_pushed(id(2));
+        past.decide_patch("carried".into(), false);
+        past.fork(
+            RunId::from_bytes([9; 16]),
+            IdSet::from_iter([id(1)]),
+            Some(5),
+        );
+        past.begin_anew();
+        assert!(past.take_forks().is_empty());
+        assert!(!past.push(id(2)));
+        assert!(!past.make(id(1)));
+        assert_eq!(past.patch("new"), Patch::New);
+        assert_eq!(past.patch("carried"), Patch::Untaken);
+    }
+
+    #[test]
+    fn whatever_is_known_is_remembered_until_the_code_has_come_to_it() {
+        assert!(Past::default().is_blank());
+        let mut called = knowing(1, 5);
+        assert!(!called.is_blank());
+        called.make(id(1));
+        assert!(called.is_blank());
+        let mut pushed = Past::default();
+        pushed.add_pushed(id(1));
+        assert!(!pushed.is_blank());
+        assert!(pushed.push(id(1)) && pushed.is_blank());
+        let mut forked = Past::default();
+        forked.fork(RunId::from_bytes([9; 16]), IdSet::default(), None);
+        assert!(!forked.is_blank());
+        assert_eq!(forked.take_forks().len(), 1);
+        let mut patched = Past::default();
+        patched.add_patch("way".into());
+        assert!(!patched.is_blank());
+    }
+}

@@ -43,6 +43,14 @@ pub enum StoreError {
         /// What is wrong there.
         detail: String,
     },
+    /// The audit key is not the one of the journals.
+    #[error("the journals of the store at {} were not made with this audit key: {problem} (nothing was written)", .path.display())]
+    WrongAuditKey {
+        /// The directory.
+        path: PathBuf,
+        /// What was found, and what to do.
+        problem: String,
+    },
     /// Acknowledged writes are gone.
     #[error("the store at {} lost acknowledged writes: it ends at commit {found}, but commit {expected} was synced; restore the directory from a backup", .path.display())]
     LostCommits {

@@ -205,6 +205,8 @@ impl<'a> Check<'a> {
                     .extend(carried.map(|child| (child.call, child.child)));
             }
             Event::RunReopened(reopened) => self.reopened(&reopened.voided),
+            // A key names a signal to one run: what was sent to the origin was not sent to the fork.
+            Event::RunForked(_) => self.signals.clear(),
             _ => {}
         }
     }

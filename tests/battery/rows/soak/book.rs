@@ -83,12 +83,7 @@ impl Book {
 
     /// Hears a line of text; one that was cut off was not said.
     pub(super) fn hear_text(&mut self, text: &str) {
-        let whole = text
-            .split_inclusive('\n')
-            .filter_map(|line| line.strip_suffix('\n'));
-        whole
-            .filter_map(Line::parse)
-            .for_each(|line| self.hear(line));
+        Line::all_in(text).for_each(|line| self.hear(line));
     }
 
     pub(super) fn wrong(&mut self, what: String) {

@@ -158,8 +158,10 @@ impl RunCore {
 
     /// A recorded outcome counts: it is delivered, or would be if its call were not gone.
     pub(crate) fn keyed_recorded(&self, delivery: &Delivery) {
-        if let Recorded::Step(step) = &delivery.what {
-            self.keyed_outcome(step.step, &step.outcome);
+        if let Recorded::Step(step) = &delivery.what
+            && self.state().keyed.is_some()
+        {
+            self.keyed_outcome(step.id(), &step.whole().outcome);
         }
     }
 

@@ -17,7 +17,7 @@ use crate::id_map::IdMap;
 use crate::ids::StepId;
 use crate::journal::{CarriedUndo, Outcome, UndoCarried, UndoStep};
 use crate::payload::{PayloadError, Payloads, Place};
-use crate::replay::Owed;
+use crate::replay::{Owed, RecordedStep};
 
 /// The bytes of steps in one record, about: far below what a store takes in one write. What is more goes into
 /// further records, or is left out where it is for readers only.
@@ -240,6 +240,18 @@ impl RunCore {
             *output = Some(payload.clone());
         }
         log.done.push(done);
+    }
+
+    /// The same for an outcome on record.
+    pub(crate) fn complete_recorded_undo(&self, step: &RecordedStep) {
+        let undoes = {
+            let state = self.state();
+            let outside = state.outside.as_ref();
+            outside.is_some_and(|outside| outside.undo.is_some())
+        };
+        if undoes {
+            self.complete_undo(step.id(), &step.whole().outcome);
+        }
     }
 
     /// What a call of another call's key gave, as a payload of that call. Without a lock: the codec is a user's.

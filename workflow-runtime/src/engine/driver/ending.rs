@@ -33,7 +33,7 @@ impl Driver {
                 continue;
             };
             if let Recorded::Step(step) = &left.what {
-                self.core.complete_undo(id, &step.outcome);
+                self.core.complete_recorded_undo(step);
             }
             let called = matches!(left.what, Recorded::Child(_)) && self.core.has_child(id);
             if called || self.core.take_dropped(id) {

@@ -69,8 +69,8 @@ impl Driver {
         if for_the_run {
             return self.replay(left);
         }
-        if let (Some(id), Recorded::Step(step)) = (left.id(), &left.what) {
-            self.core.complete_undo(id, &step.outcome);
+        if let Recorded::Step(step) = &left.what {
+            self.core.complete_recorded_undo(step);
         }
         match left.id() {
             Some(id) if self.core.take_dropped(id) => Next::Again,

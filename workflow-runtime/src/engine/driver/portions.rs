@@ -74,6 +74,10 @@ fn bytes_of_note(note: &NoteChange) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::clock::Timestamp;
+    use crate::digest::Digest;
+    use crate::ids::RunId;
+    use crate::store::{Durability, NoteKey, RunHeader, RunState};
 
     #[test]
     fn what_is_taken_is_in_order_and_about_a_portion() {
@@ -110,5 +114,69 @@ mod tests {
         let mut full = vec![PORTION / 2, PORTION / 2, 1];
         let front = take(&mut full, |n| *n, |_| true);
         assert_eq!(front, Some(vec![PORTION / 2, PORTION / 2]));
+    }
+
+    fn child(n: u8, bytes: usize) -> NewRun {
+        let run = RunId::from_bytes([n; 16]);
+        NewRun {
+            header: RunHeader {
+                run,
+                namespace: "n".into(),
+                workflow: "w".into(),
+                version: 1,
+                key: None,
+                input_digest: Digest::from_bytes([1; 16]),
+                created_at: Timestamp::default(),
+                origin: None,
+                state: RunState::Active,
+            },
+            first: vec![n; bytes].into(),
+            rest: Vec::new(),
+            durability: Durability::Synced,
+        }
+    }
+
+    fn note(n: u8, bytes: usize) -> NoteChange {
+        NoteChange {
+            key: NoteKey::of_run(RunId::from_bytes([n; 16]), &[b"x"]),
+            value: Some(vec![n; bytes].into()),
+        }
+    }
+
+    #[test]
+    fn large_children_and_notes_go_ahead_and_what_is_small_stays_with_its_records() {
+        let half = PORTION / 2;
+        let mut changes = Some(Box::new(Changes {
+            create: (0..5).map(|n| child(n, half)).collect(),
+            notes: (0..3).map(|n| note(n, PORTION)).collect(),
+            ..Changes::default()
+        }));
+        let portions = ahead(&mut Vec::new(), &mut changes);
+        let runs = |changes: &Changes| -> Vec<u8> {
+            let create = changes.create.iter();
+            create.map(|new| new.header.run.as_bytes()[0]).collect()
+        };
+        let notes = |changes: &Changes| -> Vec<u8> {
+            let values = changes.notes.iter().flat_map(|note| &note.value);
+            values.map(|value| value[0]).collect()
+        };
+        let ahead: Vec<_> = portions
+            .iter()
+            .map(|(drafts, changes)| {
+                assert!(drafts.is_empty());
+                let changes = changes.as_ref().expect("they have no records");
+                (runs(changes), notes(changes))
+            })
+            .collect();
+        let none = Vec::new;
+        let expected = [
+            (vec![0, 1], none()),
+            (vec![2, 3], none()),
+            (none(), vec![0]),
+            (none(), vec![1]),
+        ];
+        assert_eq!(ahead, expected);
+        let left = changes.expect("the last ones stay");
+        assert_eq!((runs(&left), notes(&left)), (vec![4], vec![2]));
     }
 }

@@ -45,6 +45,16 @@ impl Driver {
 
     /// Delivers a recorded outcome, or says why it cannot be.
     pub(super) fn replay(&mut self, delivery: Delivery) -> Next {
+        let is_last = self.recorded.is_empty();
+        let expected = self
+            .core
+            .deliver_expected(&delivery, is_last, &self.workflow_waker);
+        if let Some(woken) = expected {
+            self.replayed += 1;
+            self.tell_replayed(&delivery);
+            woken.wake(&self.core.signal);
+            return Next::Again;
+        }
         self.core.pass(delivery.seq);
         let delivery = match self.replay_letter(delivery) {
             Ok(next) => return next,
@@ -54,7 +64,7 @@ impl Driver {
             return Next::Again;
         };
         if let Recorded::Step(step) = &delivery.what {
-            self.core.complete_undo(id, &step.outcome);
+            self.core.complete_recorded_undo(step);
         }
         let waiting = self.core.waiting(id);
         let dropped = waiting.is_none() && self.core.take_dropped(id);
@@ -82,18 +92,25 @@ impl Driver {
         if self.recorded.is_empty() {
             self.core.stop_repeating();
         }
+        self.tell_replayed(&delivery);
         let delivered = match delivery.what {
-            Recorded::Step(step) => {
-                tracing::debug!(
-                    run = %self.core.run(), step = %step.step, name = &*step.name,
-                    attempts = step.attempts, replayed = true, "step replayed"
-                );
-                Delivered::Recorded(step.outcome)
-            }
+            Recorded::Step(step) => Delivered::Recorded(step.outcome()),
             _ => Delivered::Durable,
         };
         self.core.deliver(id, delivery.time, delivered);
         Next::Again
+    }
+
+    fn tell_replayed(&self, delivery: &Delivery) {
+        if let Recorded::Step(step) = &delivery.what
+            && tracing::enabled!(tracing::Level::DEBUG)
+        {
+            let step = step.whole();
+            tracing::debug!(
+                run = %self.core.run(), step = %step.step, name = &*step.name,
+                attempts = step.attempts, replayed = true, "step replayed"
+            );
+        }
     }
 
     /// Delivers what came by letter; gives back what did not.
@@ -219,10 +236,11 @@ impl Driver {
             .take_input()
             .and_then(|now| payloads.value(&now).ok());
         let recorded = match &delivery.what {
-            Recorded::Step(step) => step
-                .input
-                .as_ref()
-                .and_then(|input| payloads.value(input).ok()),
+            Recorded::Step(step) => {
+                let step = step.whole();
+                let input = step.input.as_ref();
+                input.and_then(|input| payloads.value(input).ok())
+            }
             Recorded::Intent(intent) => intent
                 .input
                 .as_ref()

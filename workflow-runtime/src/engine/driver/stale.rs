@@ -51,7 +51,7 @@ impl Driver {
                 Next::Again
             });
         }
-        let (run, id) = (self.core.run(), step.step);
+        let (run, id) = (self.core.run(), step.id());
         let recovery = &self.core.services.recovery;
         let of_earlier_process = delivery.time < recovery.opened_at();
         if !of_earlier_process || recovery.is_fresh(run, id) || !self.is_frontier() {
@@ -66,7 +66,7 @@ impl Driver {
             OnStale::Rerun => {
                 self.staleness.discarded.push(StaleOutcomeDiscarded {
                     step: id,
-                    name: step.name.clone(),
+                    name: call.name.into(),
                     discarded: delivery.seq,
                 });
                 self.core.discard(id);

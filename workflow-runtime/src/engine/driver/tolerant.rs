@@ -47,7 +47,9 @@ impl Driver {
     /// Says that recorded outcomes are left for which no call waits.
     pub(super) fn report_left(&self, ended: bool) {
         let mut steps = self.recorded.iter().map(|left| match &left.what {
-            Recorded::Step(step) => format!("step `{}` (record {})", step.name, left.seq),
+            Recorded::Step(step) => {
+                format!("step `{}` (record {})", step.whole().name, left.seq)
+            }
             Recorded::Timer(_) => format!("a timer (record {})", left.seq),
             _ => format!("record {}", left.seq),
         });

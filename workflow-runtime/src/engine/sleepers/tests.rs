@@ -88,6 +88,26 @@ fn times_of_runs_that_woke_up_otherwise_do_not_pile_up() {
 }
 
 #[test]
+fn who_is_behind_a_page_that_could_not_be_read_is_read_later() {
+    let store: BTreeSet<_> = (0..10_000).map(|n| (at(10 * n), run(n))).collect();
+    let sleepers = Sleepers::default();
+    let (mut woken, mut failures) = (Vec::new(), 0);
+    while woken.len() < store.len() {
+        let reading = sleepers.index().line.begin_reading();
+        if let Some(behind) = reading {
+            sleepers.index().line.read_nothing(behind);
+            failures += 1;
+        }
+        lengthen(&sleepers, &store);
+        let (due, _) = sleepers.take_due(at(u64::MAX));
+        assert!(!due.is_empty(), "only {} are woken", woken.len());
+        woken.extend(due);
+    }
+    assert!(woken.into_iter().eq(store));
+    assert!(failures > 2, "{failures}");
+}
+
+#[test]
 fn the_line_is_short_however_many_sleep() {
     let sleepers = Sleepers::default();
     let mut store = BTreeSet::new();
@@ -161,7 +181,7 @@ fn of_any_number_of_sleepers_each_is_woken_at_its_time_and_none_is_forgotten() {
                 0 => sleepers.index().line.begin_reading(),
                 _ => None,
             };
-            let page = reading.map(|behind| read(&store, behind.as_ref()));
+            let page = reading.clone().map(|behind| read(&store, behind.as_ref()));
             for _ in 0..below(6) {
                 let run = run(below(30_000));
                 if let Some(before) = asleep.remove(&run) {
@@ -173,7 +193,9 @@ fn of_any_number_of_sleepers_each_is_woken_at_its_time_and_none_is_forgotten() {
                 asleep.insert(run, due);
                 sleepers.add(due, run);
             }
-            if let Some(page) = page {
+            if let Some(behind) = reading.filter(|_| below(5) == 0) {
+                sleepers.index().line.read_nothing(behind);
+            } else if let Some(page) = page {
                 // As `lengthen` leaves out who is in memory: here those that sleep at another time by now.
                 let still: Vec<_> = page
                     .iter()

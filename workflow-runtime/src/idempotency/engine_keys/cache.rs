@@ -115,6 +115,21 @@ mod tests {
     }
 
     #[test]
+    fn a_half_takes_all_that_fits_before_the_other_one_is_forgotten() {
+        let mut cache = Cache::default();
+        let quarter = MAX_BYTES / 4 - OVERHEAD;
+        cache.insert(key(0), known(quarter + 1, 9));
+        assert!(cache.young.is_empty(), "more than a quarter is too large");
+        for n in 1..=2 {
+            cache.insert(key(n), known(quarter, 9));
+        }
+        assert_eq!((cache.young.len(), cache.old.len()), (2, 0));
+        cache.insert(key(3), known(0, 9));
+        assert_eq!((cache.young.len(), cache.old.len()), (1, 2));
+        assert_eq!(cache.young_bytes, OVERHEAD);
+    }
+
+    #[test]
     fn what_expired_is_not_found() {
         let mut cache = Cache::default();
         cache.insert(key(1), known(10, 5));

@@ -10,6 +10,7 @@ use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::time::Instant;
 
+use super::annex;
 use super::database::io_error;
 use super::log;
 use super::open::{RELEASE_STEP, RELEASE_WITHIN};
@@ -21,7 +22,20 @@ const CHUNK: usize = 1024 * 1024;
 /// Writes what a store's directory holds of log and database once more, and syncs it. The caller has the lock.
 pub(super) fn write_again(store: &Path) -> StoreResult<()> {
     each_file(store, |name| name == "db" || name.starts_with("snap."))?;
-    each_file(&log::directory(store), |_| true)
+    each_file(&log::directory(store), |_| true)?;
+    newest_annex(store)
+}
+
+/// Of the annex the newest file: every other one was synced before the next one was begun.
+fn newest_annex(store: &Path) -> StoreResult<()> {
+    let directory = annex::directory(store);
+    match annex::list(&directory)?.last() {
+        Some(number) => {
+            let newest = annex::file_path(&directory, *number);
+            each_file(&directory, |name| newest.ends_with(name))
+        }
+        None => Ok(()),
+    }
 }
 
 fn each_file(directory: &Path, is_meant: impl Fn(&str) -> bool) -> StoreResult<()> {

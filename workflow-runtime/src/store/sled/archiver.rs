@@ -11,13 +11,14 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use super::annex::Keeper;
 use super::database::{Database, Write, corrupt};
-use super::durable::{MAX_BATCH, cost};
 use super::erase::{self, Tombstones};
 use super::forgotten;
+use super::keys::Key;
 use super::ledger::Batch;
 use super::log::{self, LogFile};
-use super::plan::{Plan, remove};
+use super::plan::{Plan, put, remove};
 use super::reads;
 use super::segment::{Archive, Tombstone};
 use super::shared::{Chore, Shared, Spare};
@@ -28,6 +29,10 @@ use crate::store::{RunPosition, StoreResult};
 /// How many runs are deleted at once: a deletion syncs as often for one as for many. More would be
 /// a batch for which readers wait longer.
 const DELETED_AT_ONCE: usize = 256;
+
+/// How large a file of the annex gets, in files of the log: 16 MiB. Each has a count in sled, and emptying one is a few dozen
+/// rounds.
+pub(super) const ANNEX_TO_LOG: u64 = 4;
 
 /// How long to wait for a run that has ended to be let go of by whoever reads it.
 const LET_GO: Duration = Duration::from_millis(1);
@@ -44,6 +49,7 @@ pub(super) struct Archiver {
     tombstones: Tombstones,
     /// Runs that were deleted when their segments were not, and up to which commit.
     unfinished: Vec<(RunPosition, u64)>,
+    keeper: Keeper,
 }
 
 impl Archiver {
@@ -52,21 +58,27 @@ impl Archiver {
         log_file_bytes: u64,
         archive: Archive,
         deleted: &IdMap<RunId, Tombstone>,
-    ) -> Self {
+    ) -> StoreResult<Self> {
         let directory = log::directory(&shared.directory);
         let unfinished = deleted.iter().filter_map(|(run, tombstone)| {
             let created_at = tombstone.segments_of?;
             let run = *run;
             Some((RunPosition { created_at, run }, tombstone.as_of))
         });
-        Self {
+        let keeper = {
+            let guard = shared.database();
+            let database = guard.as_ref().expect("it was just opened");
+            Keeper::open(database, log_file_bytes * ANNEX_TO_LOG)?
+        };
+        Ok(Self {
             shared,
             directory,
             log_file_bytes,
             archive,
             tombstones: Tombstones::new(deleted),
             unfinished: unfinished.collect(),
-        }
+            keeper,
+        })
     }
 
     /// Works until it is told to stop or something fails.
@@ -83,6 +95,9 @@ impl Archiver {
         // Before anything is archived: a run of the same id may have been created since.
         self.remove_segments()?;
         loop {
+            while self.keeper.is_wasteful() && self.shared.archiver_may_tidy() {
+                self.compact()?;
+            }
             match self.shared.next_chore() {
                 Chore::Archive => self.archive()?,
                 Chore::PrepareFile => {
@@ -111,7 +126,9 @@ impl Archiver {
         let olds = olds.collect::<StoreResult<Vec<_>>>()?;
         let mut plan = Plan::new(&mut batch, &olds, &mut self.archive);
         for letter in std::mem::take(&mut plan.taken) {
-            remove(&mut plan.atomic, &letter, database.pieces(&letter)?);
+            let (pieces, pointer) = database.pieces(&letter)?;
+            remove(&mut plan.atomic, &letter, pieces);
+            plan.freed.extend(pointer);
         }
         forgotten::remove(database, &batch, &mut plan)?;
         self.make(database, plan)?;
@@ -133,8 +150,7 @@ impl Archiver {
     /// Makes an archive, durably.
     fn make(&mut self, database: &Database, mut plan: Plan) -> StoreResult<()> {
         self.tombstones.forget(&mut self.archive, &mut plan.atomic);
-        plan.seal(&self.archive);
-        hand_over(database, plan.early, plan.atomic)?;
+        hand_over(database, &mut self.keeper, &mut self.archive, plan)?;
         let archived = &self.shared.archived;
         archived.store(self.archive.number, Ordering::Release);
         Ok(())
@@ -203,6 +219,19 @@ impl Archiver {
         Ok(())
     }
 
+    /// Moves some of what is needed out of a file of the annex that hardly is.
+    fn compact(&mut self) -> StoreResult<()> {
+        let shared = Arc::clone(&self.shared);
+        let guard = shared.database();
+        let database = guard.as_ref().expect("it is taken away after this thread");
+        let mut writes = Vec::new();
+        self.keeper.compact(database, &mut writes)?;
+        match writes.is_empty() {
+            true => Ok(()),
+            false => commit(database, &mut self.keeper, &mut self.archive, writes),
+        }
+    }
+
     /// Removes what is left of long journals that were deleted.
     fn remove_segments(&mut self) -> StoreResult<()> {
         if self.unfinished.is_empty() {
@@ -213,8 +242,8 @@ impl Archiver {
         let database = guard.as_ref().expect("it is taken away after this thread");
         for (position, as_of) in std::mem::take(&mut self.unfinished) {
             loop {
-                let (writes, is_last) = erase::next_segments(database, position, as_of)?;
-                database.commit(writes)?;
+                let (plan, is_last) = erase::next_segments(database, position, as_of)?;
+                hand_over(database, &mut self.keeper, &mut self.archive, plan)?;
                 if is_last {
                     break;
                 }
@@ -224,31 +253,28 @@ impl Archiver {
     }
 }
 
-/// Hands writes to sled: `last` in one batch, `early` with it if there is room.
+/// Makes a plan true, durably: what goes to the annex first, then all that changes in sled in one batch, and then files of the
+/// annex go of which nothing is needed.
 pub(super) fn hand_over(
     database: &Database,
-    early: Vec<Write>,
-    mut last: Vec<Write>,
+    keeper: &mut Keeper,
+    archive: &mut Archive,
+    mut plan: Plan,
 ) -> StoreResult<()> {
-    let mut bytes: usize = last.iter().map(cost).sum();
-    let mut ahead = Vec::new();
-    let mut ahead_bytes = 0;
-    for write in early {
-        let weight = cost(&write);
-        if bytes + weight <= MAX_BATCH {
-            bytes += weight;
-            last.push(write);
-            continue;
-        }
-        if ahead_bytes + weight > MAX_BATCH {
-            database.commit(std::mem::take(&mut ahead))?;
-            ahead_bytes = 0;
-        }
-        ahead_bytes += weight;
-        ahead.push(write);
-    }
-    if !ahead.is_empty() {
-        database.commit(ahead)?;
-    }
-    database.commit(last)
+    keeper.store(database, plan.early, archive.number, &mut plan.atomic)?;
+    keeper.free(&plan.freed)?;
+    commit(database, keeper, archive, plan.atomic)
+}
+
+/// Commits a batch with what it changes in the counts of the annex.
+fn commit(
+    database: &Database,
+    keeper: &mut Keeper,
+    archive: &mut Archive,
+    mut writes: Vec<Write>,
+) -> StoreResult<()> {
+    keeper.settle(archive, &mut writes);
+    put(&mut writes, &Key::archive(), &archive.encode());
+    database.commit(writes)?;
+    keeper.tidy(database)
 }

@@ -3,11 +3,14 @@
 //! Owns the full walk over what left memory: runs, sleepers, notes, segments. It costs as much as the store is large;
 //! opening never does it. Never writes.
 
+use std::collections::BTreeMap;
+
 use bytes::Bytes;
 
+use super::annex;
 use super::bytes::Census;
-use super::database::{Database, corrupt};
-use super::keys::Key;
+use super::database::{Database, corrupt, describe};
+use super::keys::{self, Key};
 use super::reads;
 use super::segment::{Archive, note_member, sleeper_member};
 use super::shared::Shared;
@@ -27,6 +30,8 @@ struct Found {
     /// Headers of sleeping runs, as the census of their `w` entries would have them.
     sleeping: Census,
     notes: Census,
+    /// What segments and letters need of each file of the annex: how many records, how many bytes.
+    annexed: BTreeMap<u64, (u64, u64)>,
 }
 
 /// Checks that every run that left memory can be found both ways and is whole, that none is
@@ -41,8 +46,10 @@ pub(super) fn check(shared: &Shared, database: &Database) -> StoreResult<()> {
     for _ in 0..TRIES {
         let before = reads::archive(database)?;
         let found = walk(shared, database)?;
+        let counted = annex::tallies(database)?;
         if reads::archive(database)? == before {
             compare(&found, &before)?;
+            compare_annex(&found, counted)?;
             break;
         }
     }
@@ -97,7 +104,38 @@ fn walk(shared: &Shared, database: &Database) -> StoreResult<Found> {
         let (key, value) = note?;
         found.notes.add(note_member(&key, &value));
     }
+    for prefix in [keys::SEGMENT, keys::MAIL] {
+        for pointer in database.pointers(prefix) {
+            let pointer = pointer?;
+            let (records, bytes) = found.annexed.entry(pointer.file).or_default();
+            *records += 1;
+            *bytes += u64::from(pointer.len);
+        }
+    }
     Ok(found)
+}
+
+/// Compares what is pointed to with what is counted. A file of which less is counted than needed would be removed too soon.
+fn compare_annex(found: &Found, counted: annex::Tallies) -> StoreResult<()> {
+    let mut found = found.annexed.clone();
+    for (number, tally) in counted {
+        let needed = found.remove(&number).unwrap_or_default();
+        if needed != (tally.records, tally.bytes) {
+            let (records, bytes) = needed;
+            let detail = format!(
+                "{records} records of {bytes} bytes are needed, but it counts {} of {}",
+                tally.records, tally.bytes
+            );
+            return Err(corrupt(describe(Key::annex(number).as_bytes()), &detail));
+        }
+    }
+    match found.into_keys().next() {
+        Some(number) => {
+            let place = describe(Key::annex(number).as_bytes());
+            Err(corrupt(place, "it is missing"))
+        }
+        None => Ok(()),
+    }
 }
 
 /// Compares what was found with what the archive counts.

@@ -77,7 +77,7 @@ impl Committer {
             log.file_size(),
             *archive,
             &beginning.deleted,
-        );
+        )?;
         let archiver = std::thread::Builder::new()
             .name("workflow-archiver".to_owned())
             .spawn(move || archiver.run())
@@ -249,7 +249,9 @@ impl Committer {
         let synced = self.group.synced;
         if self.group.draft.is_empty() {
             if synced {
+                // Blocks before it may not have been synced.
                 self.sync()?;
+                self.marked = false;
             }
             return Ok(None);
         }

@@ -13,7 +13,9 @@ use std::sync::{Mutex, PoisonError, RwLock};
 
 use bytes::Bytes;
 
+use super::annex::{Files, Pointer};
 use super::keys::{self, Key};
+use super::walk::Held;
 use crate::store::{StoreError, StoreResult};
 
 /// sled's segment size: twice its default, which doubles both limits that follow from it.
@@ -39,6 +41,7 @@ pub(super) struct Database {
     pub(super) sled: sled::Db,
     pub(super) file: File,
     pub(super) directory: PathBuf,
+    pub(super) annex: Files,
     pub(super) skip_fdatasync: bool,
     broken: AtomicBool,
     /// Held by readers for a call of sled each, and by the writer from where all is synced to the end of its batch.
@@ -49,19 +52,6 @@ pub(super) struct Database {
     pub(super) by_reading: AtomicU64,
     /// When sled's file was changed last, as of the last sync.
     pub(super) synced_at: AtomicI64,
-}
-
-/// A record of a scan.
-#[derive(Debug)]
-pub(super) enum Scanned {
-    /// All its pieces are there.
-    Whole {
-        name: Vec<u8>,
-        record: Bytes,
-        pieces: u16,
-    },
-    /// Some of its pieces are missing.
-    Broken { name: Vec<u8> },
 }
 
 impl Database {
@@ -83,6 +73,7 @@ impl Database {
             sled,
             file,
             directory: directory.to_path_buf(),
+            annex: Files::new(directory),
             skip_fdatasync: settings.skip_fdatasync,
             broken: AtomicBool::new(false),
             still: RwLock::new(()),
@@ -98,7 +89,11 @@ impl Database {
     }
 
     /// Calls sled for reading.
-    fn call<T>(&self, place: &str, call: impl FnOnce() -> sled::Result<T>) -> StoreResult<T> {
+    pub(super) fn call<T>(
+        &self,
+        place: &str,
+        call: impl FnOnce() -> sled::Result<T>,
+    ) -> StoreResult<T> {
         let _still = self.still.read().unwrap_or_else(PoisonError::into_inner);
         self.guard(place, call)
     }
@@ -127,6 +122,9 @@ impl Database {
         let Some(first) = first else {
             return Ok(None);
         };
+        if Pointer::decode(&first).is_some() {
+            return self.fetch(key.as_bytes(), first);
+        }
         let (count, head) = keys::first_piece(&first)
             .ok_or_else(|| corrupt(place(), "its first piece is empty"))?;
         if count == 1 {
@@ -144,68 +142,75 @@ impl Database {
         Ok(Some(record.into()))
     }
 
-    /// Returns how many pieces a record says to have; 0 if it is not there.
-    pub(super) fn pieces(&self, key: &Key) -> StoreResult<u16> {
-        let first = self.call(&describe(key.as_bytes()), || self.sled.get(key.piece(0)))?;
-        let count = first.as_ref().and_then(|first| keys::first_piece(first));
-        Ok(count.map_or(0, |(count, _)| count))
+    /// Reads a record from the annex. `first`: what its key had, which may point to a file that was emptied since.
+    pub(super) fn fetch(&self, name: &[u8], mut first: sled::IVec) -> StoreResult<Option<Bytes>> {
+        loop {
+            let Some(pointer) = Pointer::decode(&first) else {
+                let (_, head) = keys::first_piece(&first)
+                    .ok_or_else(|| corrupt(describe(name), "it points to nowhere"))?;
+                return Ok(Some(Bytes::copy_from_slice(head)));
+            };
+            let unread = match self.annex.read(name, &pointer) {
+                Ok(record) => return Ok(Some(record)),
+                Err(unread) => unread,
+            };
+            let place = describe(name);
+            match self.call(&place, || self.sled.get(keys::first_key(name)))? {
+                Some(now) if now == first => return Err(unread.error(place)),
+                Some(now) => first = now,
+                None => return Ok(None),
+            }
+        }
     }
 
-    /// Returns at most `limit` keys of pieces that begin with `prefix`.
-    pub(super) fn keys(&self, prefix: &[u8], limit: usize) -> StoreResult<Vec<Vec<u8>>> {
+    /// Says whether that is where a record lies now.
+    pub(super) fn points_to(&self, name: &[u8], pointer: &Pointer) -> StoreResult<bool> {
+        let found = self.call(&describe(name), || self.sled.get(keys::first_key(name)))?;
+        Ok(found.is_some_and(|value| pointer.is(&value)))
+    }
+
+    /// Returns how many pieces a record has in sled, and where in the annex it lies if it does; 0 if it is not there.
+    pub(super) fn pieces(&self, key: &Key) -> StoreResult<(u16, Option<Pointer>)> {
+        let first = self.call(&describe(key.as_bytes()), || self.sled.get(key.piece(0)))?;
+        let Some(first) = first else {
+            return Ok((0, None));
+        };
+        let pointer = Pointer::decode(&first);
+        let count = keys::first_piece(&first).map_or(1, |(count, _)| count);
+        Ok((count, pointer))
+    }
+
+    /// Returns at most `limit` pieces whose keys begin with `prefix`.
+    pub(super) fn held(&self, prefix: &[u8], limit: usize) -> StoreResult<Vec<Held>> {
         let mut found = Vec::new();
-        let mut iter = self.sled.scan_prefix(prefix).keys();
+        let mut iter = self.sled.scan_prefix(prefix);
         while found.len() < limit {
             let next = self.call(&describe(prefix), || iter.next().transpose())?;
-            let Some(key) = next else {
+            let Some((key, value)) = next else {
                 break;
             };
-            found.push(key.to_vec());
+            found.push(Held::new(&key, &value));
         }
         Ok(found)
     }
 
-    /// Returns at most `limit` keys of pieces from `first` on and before `end`.
-    pub(super) fn keys_between(
+    /// Returns at most `limit` pieces with keys from `first` on and before `end`.
+    pub(super) fn held_between(
         &self,
         first: &[u8],
         end: &[u8],
         limit: usize,
-    ) -> StoreResult<Vec<Vec<u8>>> {
-        let mut iter = self.sled.range(first..end).keys();
+    ) -> StoreResult<Vec<Held>> {
+        let mut iter = self.sled.range(first..end);
         let mut found = Vec::new();
         while found.len() < limit {
             let next = self.call(&describe(first), || iter.next().transpose())?;
-            let Some(key) = next else {
+            let Some((key, value)) = next else {
                 break;
             };
-            found.push(key.to_vec());
+            found.push(Held::new(&key, &value));
         }
         Ok(found)
-    }
-
-    /// Scans the records whose names begin with `prefix` and are before `end`, backwards.
-    pub(super) fn scan_back(&self, prefix: &[u8], end: &[u8]) -> Scan<'_> {
-        Scan {
-            database: self,
-            iter: self.sled.range(prefix.to_vec()..end.to_vec()),
-            prefix: prefix.to_vec(),
-            ahead: None,
-            backwards: true,
-            done: false,
-        }
-    }
-
-    /// Scans the records whose names begin with `prefix`, from `start` on.
-    pub(super) fn scan(&self, prefix: &[u8], start: &[u8]) -> Scan<'_> {
-        Scan {
-            database: self,
-            iter: self.sled.range(start.to_vec()..),
-            prefix: prefix.to_vec(),
-            ahead: None,
-            backwards: false,
-            done: false,
-        }
     }
 
     /// Returns the name of the last record before `name` that begins with `prefix`.
@@ -253,92 +258,6 @@ impl Database {
             drop(sled);
             Ok(())
         })
-    }
-}
-
-/// Records in the order of their keys.
-pub(super) struct Scan<'a> {
-    database: &'a Database,
-    iter: sled::Iter,
-    prefix: Vec<u8>,
-    ahead: Option<(sled::IVec, sled::IVec)>,
-    backwards: bool,
-    done: bool,
-}
-
-impl Scan<'_> {
-    fn entry(&mut self) -> StoreResult<Option<(sled::IVec, sled::IVec)>> {
-        if let Some(entry) = self.ahead.take() {
-            return Ok(Some(entry));
-        }
-        let (iter, backwards) = (&mut self.iter, self.backwards);
-        let place = describe(&self.prefix);
-        let next = self.database.call(&place, || match backwards {
-            true => iter.next_back().transpose(),
-            false => iter.next().transpose(),
-        })?;
-        Ok(next.filter(|(key, _)| key.starts_with(&self.prefix)))
-    }
-
-    fn record(&mut self) -> StoreResult<Option<Scanned>> {
-        let Some((key, value)) = self.entry()? else {
-            return Ok(None);
-        };
-        let (name, first) = keys::split_piece(&key)
-            .ok_or_else(|| corrupt(describe(&key), "the key is too short"))?;
-        let mut pieces = vec![(first, value)];
-        while let Some((next, value)) = self.entry()? {
-            match keys::split_piece(&next) {
-                Some((other, number)) if other == name => pieces.push((number, value)),
-                _ => {
-                    self.ahead = Some((next, value));
-                    break;
-                }
-            }
-        }
-        if self.backwards {
-            pieces.reverse();
-        }
-        let name = name.to_vec();
-        Ok(Some(match join(&pieces) {
-            Some((record, pieces)) => Scanned::Whole {
-                name,
-                record,
-                pieces,
-            },
-            None => Scanned::Broken { name },
-        }))
-    }
-}
-
-/// Puts the pieces of a record together, and returns how many it has. Pieces past the count
-/// are left over from a longer record.
-fn join(pieces: &[(u16, sled::IVec)]) -> Option<(Bytes, u16)> {
-    let (0, first) = pieces.first()? else {
-        return None;
-    };
-    let (count, head) = keys::first_piece(first)?;
-    let mut record = head.to_vec();
-    for number in 1..count {
-        let (found, piece) = pieces.get(usize::from(number))?;
-        if *found != number {
-            return None;
-        }
-        record.extend_from_slice(piece);
-    }
-    Some((record.into(), count))
-}
-
-impl Iterator for Scan<'_> {
-    type Item = StoreResult<Scanned>;
-
-    fn next(&mut self) -> Option<Self::Item> {
-        if self.done {
-            return None;
-        }
-        let next = self.record();
-        self.done = !matches!(next, Ok(Some(_)));
-        next.transpose()
     }
 }
 
@@ -400,6 +319,10 @@ pub(super) fn describe(name: &[u8]) -> String {
         // Its key may be somebody's secret.
         Some(&keys::NOTE) => "a note".to_owned(),
         Some(&keys::DELETED) => format!("the tombstone of {}", run().unwrap_or_default()),
+        Some(&keys::ANNEX) => match keys::annex_of(name) {
+            Some(number) => format!("the count of file {number} of the annex"),
+            None => "the counts of the annex".to_owned(),
+        },
         _ => format!("an unknown key {name:02x?}"),
     }
 }

@@ -10,11 +10,8 @@ use std::sync::atomic::Ordering;
 use super::database::{Database, Write, io_error};
 use crate::store::StoreResult;
 
-/// The most bytes of one batch, unless it has to be one. sled writes some five times as much, and readers wait for it.
+/// The most bytes that one note may add to a batch. sled writes some five times as much, and readers wait for it.
 pub(super) const MAX_BATCH: usize = 512 * 1024;
-
-/// What removing an entry counts for against [`MAX_BATCH`]: sled rewrites the page.
-const REMOVAL_COST: usize = 1024;
 
 /// How many bytes of sled's log may be unsynced that reading made it write. Far less than a segment: nothing is
 /// amiss before sled begins two of them between two syncs.
@@ -122,12 +119,4 @@ fn give_back_memory(changes: usize) {
     for _ in 0..LEAST_ROUNDS + changes / CHANGES_PER_ROUND {
         sled::pin().flush();
     }
-}
-
-/// Returns what a change weighs against [`MAX_BATCH`].
-pub(super) fn cost(write: &Write) -> usize {
-    let (key, value) = write;
-    value
-        .as_ref()
-        .map_or(REMOVAL_COST, |value| key.len() + value.len())
 }

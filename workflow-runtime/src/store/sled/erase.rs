@@ -105,13 +105,12 @@ pub(super) fn plan(
             has_notes = true;
         }
         let most = SEGMENTS_AT_ONCE.min(room);
-        let mut segments = database.keys(&Key::segments(position), most + 1)?;
+        let mut segments = database.held(&Key::segments(position), most + 1)?;
         let is_long = segments.len() > most;
         segments.truncate(most);
         room -= segments.len();
-        let letters = database.keys(&Key::letters(run), usize::MAX)?;
-        let gone = segments.into_iter().chain(letters).map(|key| (key, None));
-        plan.atomic.extend(gone);
+        let letters = database.held(&Key::letters(run), usize::MAX)?;
+        plan.drop(segments.into_iter().chain(letters));
         if is_long {
             left.push(position);
         }
@@ -133,20 +132,18 @@ pub(super) fn next_segments(
     database: &Database,
     position: RunPosition,
     as_of: u64,
-) -> StoreResult<(Vec<Write>, bool)> {
-    let found = database.keys(&Key::segments(position), KEYS_AT_ONCE)?;
+) -> StoreResult<(Plan, bool)> {
+    let found = database.held(&Key::segments(position), KEYS_AT_ONCE)?;
     let is_last = found.len() < KEYS_AT_ONCE;
-    let mut writes: Vec<Write> = found.into_iter().map(|key| (key, None)).collect();
+    let mut plan = Plan::default();
+    plan.drop(found);
     if is_last {
         let tombstone = Tombstone {
             as_of,
             segments_of: None,
         };
-        put(
-            &mut writes,
-            &Key::deleted(position.run),
-            &tombstone.encode(),
-        );
+        let key = Key::deleted(position.run);
+        put(&mut plan.atomic, &key, &tombstone.encode());
     }
-    Ok((writes, is_last))
+    Ok((plan, is_last))
 }

@@ -14,8 +14,8 @@ use super::bytes::Reader;
 use super::database::{corrupt, io_error};
 use crate::store::{StoreError, StoreResult};
 
-/// The format this release writes, and the newest it reads.
-pub(super) const FORMAT: u32 = 1;
+/// The format this release writes, and the newest it reads. It reads format 1 too, which has no annex.
+pub(super) const FORMAT: u32 = 2;
 
 const FORMAT_FILE: &str = "FORMAT";
 const FORMAT_NEW: &str = "FORMAT.new";
@@ -77,11 +77,7 @@ pub(super) fn look(path: &Path) -> StoreResult<Place> {
         }
         Err(error) => return Err(io_error("reading", &marker, &error)),
     };
-    let number = std::str::from_utf8(&text)
-        .ok()
-        .and_then(|text| text.strip_prefix(NAME)?.strip_suffix('\n'))
-        .and_then(|number| number.parse::<u32>().ok())
-        .ok_or_else(|| not_ours("its FORMAT file is not one of ours"))?;
+    let number = format_of(&text).ok_or_else(|| not_ours("its FORMAT file is not one of ours"))?;
     if number > FORMAT {
         return Err(StoreError::NewerFormat {
             path: path.to_path_buf(),
@@ -90,6 +86,24 @@ pub(super) fn look(path: &Path) -> StoreResult<Place> {
         });
     }
     Ok(Place::Store)
+}
+
+fn format_of(text: &[u8]) -> Option<u32> {
+    let text = std::str::from_utf8(text).ok()?;
+    let number = text.strip_prefix(NAME)?.strip_suffix('\n')?;
+    number.parse().ok()
+}
+
+/// Makes a store of an older format one of this format, durably: before anything is in it that older releases do not
+/// understand. One that is still being made gets its format at the end.
+pub(super) fn raise_format(directory: &Path) -> StoreResult<()> {
+    let path = directory.join(FORMAT_FILE);
+    match fs::read(&path) {
+        Ok(text) if format_of(&text) == Some(FORMAT) => Ok(()),
+        Ok(_) => write_format(directory),
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(()),
+        Err(error) => Err(io_error("reading", &path, &error)),
+    }
 }
 
 /// Makes the directory, private to its owner, if it is not there.

@@ -19,7 +19,7 @@ impl SledStore {
     /// How many pieces of segments the database has of a run.
     fn segments(&self, n: u64) -> usize {
         let prefix = Key::segments(header(n).position());
-        let keys = self.shared.read(|database| database.keys(&prefix, 100_000));
+        let keys = self.shared.read(|database| database.held(&prefix, 100_000));
         keys.expect("readable").len()
     }
 }

@@ -27,6 +27,8 @@ pub(super) const WAKE: u8 = b'w';
 pub(super) const NOTE: u8 = b'n';
 /// Deleted runs of which the log may still tell: run.
 pub(super) const DELETED: u8 = b'x';
+/// How much is needed of the files of the annex: number.
+pub(super) const ANNEX: u8 = b'f';
 
 /// The most bytes a value has. Pages hold up to some 27 entries before sled splits them and
 /// spill into files that sled never syncs from 256 KiB on: 27 × 4 KiB stays well below.
@@ -129,6 +131,10 @@ impl Key {
         Self::new(DELETED, &[run.as_bytes()])
     }
 
+    pub(super) fn annex(number: u64) -> Self {
+        Self::new(ANNEX, &[&number.to_be_bytes()])
+    }
+
     /// Returns the full key of one piece.
     pub(super) fn piece(&self, number: u16) -> Vec<u8> {
         let mut key = Vec::with_capacity(self.0.len() + PIECE_LEN);
@@ -146,6 +152,17 @@ impl Key {
 pub(super) fn split_piece(key: &[u8]) -> Option<(&[u8], u16)> {
     let (name, piece) = key.split_last_chunk::<PIECE_LEN>()?;
     Some((name, u16::from_be_bytes(*piece)))
+}
+
+/// Returns the full key of the first piece of what is named.
+pub(super) fn first_key(name: &[u8]) -> Vec<u8> {
+    [name, &[0; PIECE_LEN]].concat()
+}
+
+/// Reads the number of an `f` key without its piece number.
+pub(super) fn annex_of(name: &[u8]) -> Option<u64> {
+    let number = name.strip_prefix(&[ANNEX])?;
+    Some(u64::from_be_bytes(number.try_into().ok()?))
 }
 
 /// Reads the run of a `r`, `l` or `x` key without its piece number.
@@ -185,6 +202,7 @@ pub(super) fn has_its_length(key: &[u8]) -> Option<bool> {
         &HEADER => 8 + 16,
         &RUN | &LIVE | &DELETED => 16,
         &MAIL => 16 + 8,
+        &ANNEX => 8,
         &WAKE => 1 + 8 + 16,
         &NOTE => return None,
         _ => return Some(false),

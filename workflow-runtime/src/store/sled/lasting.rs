@@ -12,8 +12,8 @@ use super::tests::{Closed, append, ending, header, new_run};
 use crate::clock::Timestamp;
 use crate::ids::RunId;
 use crate::store::{
-    Changes, Commit, Committed, EndKind, Epoch, Letter, NewRun, NoteChange, NoteKey, Released,
-    RunState, Sleeper, Store, StoreError,
+    Changes, Commit, Committed, Durability, EndKind, Epoch, Letter, NewRun, NoteChange, NoteKey,
+    Released, RunState, Sleeper, Store, StoreError,
 };
 
 fn note(name: &str) -> NoteKey {
@@ -190,7 +190,7 @@ async fn a_tombstone_goes_once_the_log_begins_behind_it() {
     let tombstones = |store: &SledStore| {
         let guard = store.shared.database();
         let database = guard.as_ref().expect("open");
-        database.keys(&[keys::DELETED], 10).expect("readable").len()
+        database.held(&[keys::DELETED], 10).expect("readable").len()
     };
     assert_eq!(tombstones(&store), 1);
     drop(store);
@@ -243,7 +243,7 @@ async fn a_deletion_that_was_cut_short_is_finished_before_anything_else() {
     assert_eq!(lengths, [100, 5_000]);
     let guard = store.shared.database();
     let database = guard.as_ref().expect("open");
-    let left = database.keys(&Key::segments(at), 1_000).expect("readable");
+    let left = database.held(&Key::segments(at), 1_000).expect("readable");
     assert!(left.len() < 5, "{}", left.len());
 }
 
@@ -254,10 +254,14 @@ async fn many_long_runs_that_are_deleted_together_leave_nothing_behind() {
     let store = closed.open().expect("it opens");
     let runs = || 100..100 + RUNS;
     for n in runs() {
-        // Some fifty pieces each: far more than go in one batch.
+        // Some forty segments each: far more than go in one batch.
         store.create(new_run(n)).await.expect("created");
-        store.append(append(n, 1, 200_000)).await.expect("appended");
-        store.append(ending(n, 2)).await.expect("ended");
+        for seq in 1..40 {
+            let mut one = append(n, seq, 9_000);
+            one.durability = Durability::Buffered;
+            store.append(one).await.expect("appended");
+        }
+        store.append(ending(n, 40)).await.expect("ended");
     }
     store.settled();
     let ids = runs().map(|n| header(n).run).collect();
@@ -269,7 +273,7 @@ async fn many_long_runs_that_are_deleted_together_leave_nothing_behind() {
         let database = guard.as_ref().expect("open");
         for n in runs() {
             let at = header(n).position();
-            let left = database.keys(&Key::segments(at), 10).expect("readable");
+            let left = database.held(&Key::segments(at), 10).expect("readable");
             assert_eq!(left.len(), 0, "run {n}");
         }
     };

@@ -8,10 +8,11 @@
 //!
 //! Data flows through the files in this order: `calls`, `shared` (`queue`, `table`) → `committer`, `group`,
 //! `judge` → `block` → `log`, `change`; from there `ledger` (`mailbox`, `overlay`) → `archiver`,
-//! `plan`, `erase`, `forgotten` → `segment`, `layout`, `keys` → `durable`, `database`. Opening goes `open` → `files` (`again`) → `recover` →
+//! `plan`, `erase`, `forgotten` → `segment`, `layout`, `keys` → `annex` → `durable`, `database`, `walk`. Opening goes `open` → `files` (`again`) → `recover` →
 //! `scan`, reading goes `view` → `reads`. A store that does not open is read by `salvage`.
 
 mod again;
+mod annex;
 mod archiver;
 mod block;
 mod bytes;
@@ -73,6 +74,7 @@ pub(crate) fn hostile_block(bytes: &[u8]) {
 #[cfg(test)]
 mod tests;
 mod view;
+mod walk;
 
 use std::future::ready;
 use std::path::Path;

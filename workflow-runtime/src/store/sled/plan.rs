@@ -5,22 +5,26 @@
 
 use bytes::Bytes;
 
+use super::annex::Pointer as Annexed;
 use super::database::Write;
 use super::keys::{Key, cut, pieces_of};
 use super::ledger::{Batch, Moving};
 use super::segment::{Archive, Pointer, Stored, live_member, note_member, pack, sleeper_member};
 use super::table::{Entry, Place};
+use super::walk::Held;
 use crate::store::{NoteKey, RunState};
 
 /// The writes of one archive.
 #[derive(Debug, Default)]
 pub(super) struct Plan {
-    /// Segments and letters: they may be written before the rest, and twice.
-    pub(super) early: Vec<Write>,
+    /// Segments and letters: they go to the annex, before the rest.
+    pub(super) early: Vec<(Key, Bytes)>,
     /// All that must change in one batch.
     pub(super) atomic: Vec<Write>,
     /// Letters that were taken: they go with that batch.
     pub(super) taken: Vec<Key>,
+    /// What of the annex is not needed once that batch is made.
+    pub(super) freed: Vec<Annexed>,
 }
 
 impl Plan {
@@ -40,11 +44,6 @@ impl Plan {
         plan
     }
 
-    /// Adds the record that makes an archive of it.
-    pub(super) fn seal(&mut self, archive: &Archive) {
-        put(&mut self.atomic, &Key::archive(), &archive.encode());
-    }
-
     /// Moves all committed frames and letters of one run to the database.
     fn archive(&mut self, moving: &mut Moving, archive: &mut Archive) {
         let header = &moving.header;
@@ -54,7 +53,8 @@ impl Plan {
         let frames = layout.end(moving.frames.len());
         self.segments(moving);
         for mail in &moving.letters {
-            put(&mut self.early, &Key::letter(run, mail.number), &mail.body);
+            let key = Key::letter(run, mail.number);
+            self.early.push((key, mail.body.clone()));
         }
         let place = match header.state {
             RunState::Ended(_) => Place::Ended,
@@ -120,7 +120,7 @@ impl Plan {
         for (first, part) in [(layout.start, lead), (layout.behind(), rest)] {
             let part = part.iter().map(|frame| &frame.bytes);
             for (key, record) in pack(at, first, part) {
-                put(&mut self.early, &key, &record);
+                self.early.push((key, record.into()));
             }
         }
     }
@@ -166,6 +166,14 @@ impl Plan {
         let taken = from..until.min(new.letters.0);
         self.taken
             .extend(taken.map(|number| Key::letter(run, number)));
+    }
+
+    /// Removes pieces of segments or letters.
+    pub(super) fn drop(&mut self, held: impl IntoIterator<Item = Held>) {
+        for Held { key, pointer } in held {
+            self.atomic.push((key, None));
+            self.freed.extend(pointer);
+        }
     }
 
     /// Writes or removes a note.

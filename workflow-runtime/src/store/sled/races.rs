@@ -6,10 +6,11 @@ use std::time::Duration;
 use bytes::Bytes;
 
 use super::bytes::mix;
+use super::files::MarkFile;
 use super::tests::{append, ending, header, new_run};
 use super::{SledOptions, SledStore};
 use crate::store::{
-    Changes, Commit, Committed, EndKind, Letter, Reopening, RunEnd, Store, StoreError,
+    Changes, Commit, Committed, Durability, EndKind, Letter, Reopening, RunEnd, Store, StoreError,
 };
 
 /// So many that enough of them are in line for an archive at any time.
@@ -214,4 +215,27 @@ async fn an_append_that_comes_while_the_committer_sleeps_and_another_has_the_loc
     let answered = answered.await.expect("somebody looks");
     answered.expect("owned");
     other.join().expect("it lets go");
+}
+
+#[tokio::test]
+async fn what_a_commit_without_a_block_of_its_own_made_durable_is_in_the_mark() {
+    let directory = tempfile::tempdir().expect("a temporary directory");
+    let path = directory.path().join("store");
+    let store = SledStore::open(&path, SledOptions::default()).expect("it opens");
+    store.create(new_run(1)).await.expect("created");
+    let marked = || MarkFile::read(&path).expect("readable").expect("there");
+    let a_while = super::committer::MARK_EVERY + Duration::from_millis(500);
+    tokio::time::sleep(a_while).await;
+    let before = marked().commit;
+    let mut buffered = append(1, 1, 20);
+    buffered.durability = Durability::Buffered;
+    store.append(buffered).await.expect("owned");
+    tokio::time::sleep(a_while).await;
+    assert_eq!(marked().commit, before, "nothing has synced it");
+    store
+        .commit(Commit::default())
+        .await
+        .expect("nothing to do");
+    tokio::time::sleep(a_while).await;
+    assert_eq!(marked().commit, before + 1);
 }

@@ -5,10 +5,11 @@
 
 use bytes::Bytes;
 
-use super::database::{Database, Scanned, corrupt, describe};
+use super::database::{Database, corrupt, describe};
 use super::keys::{self, Key};
 use super::layout::ALWAYS_KEPT;
 use super::segment::{Archive, Pointer, Stored, unpack};
+use super::walk::Scanned;
 use crate::ids::RunId;
 use crate::store::{NoteKey, RunOrder, RunPosition, RunQuery, Sleeper, StoreResult};
 
@@ -137,7 +138,7 @@ pub(super) fn notes<'a>(
 pub(super) fn whole(scanned: Scanned) -> StoreResult<(Vec<u8>, Bytes)> {
     match scanned {
         Scanned::Whole { name, record, .. } => Ok((name, record)),
-        Scanned::Broken { name } => Err(corrupt(describe(&name), "pieces of it are missing")),
+        Scanned::Broken { name, wrong } => Err(corrupt(describe(&name), &wrong)),
     }
 }
 
@@ -160,8 +161,8 @@ pub(super) fn segment_frames(
     let start = Key::segment(at, expected).piece(0);
     for scanned in database.scan(&prefix, &start) {
         let (name, record) = match scanned? {
-            Scanned::Whole { name, record, .. } => (name, Some(record)),
-            Scanned::Broken { name } => (name, None),
+            Scanned::Whole { name, record, .. } => (name, Ok(record)),
+            Scanned::Broken { name, wrong } => (name, Err(wrong)),
         };
         let place = || describe(&name);
         let (_, seq) = keys::segment_of(&name)
@@ -172,7 +173,7 @@ pub(super) fn segment_frames(
         if seq > expected {
             break;
         }
-        let record = record.ok_or_else(|| corrupt(place(), "pieces of it are missing"))?;
+        let record = record.map_err(|wrong| corrupt(place(), &wrong))?;
         for frame in unpack(&record).map_err(|wrong| corrupt(place(), wrong))? {
             if expected >= from && expected < until {
                 frames.push(frame);

@@ -8,9 +8,10 @@
 
 use std::path::Path;
 
+use super::annex;
 use super::block::{Block, Chain, Item};
 use super::bytes::Census;
-use super::database::{Database, Scanned, corrupt, describe};
+use super::database::{Database, corrupt, describe};
 use super::files::Mark;
 use super::judge::take_back;
 use super::keys::{self, Key};
@@ -20,6 +21,7 @@ use super::reads;
 use super::scan::{self, Scan};
 use super::segment::{Archive, Stored, Tombstone, deleted_member, live_member};
 use super::table::{Live, Place, Table};
+use super::walk::Scanned;
 use crate::id_map::IdMap;
 use crate::ids::RunId;
 use crate::store::{RunState, StoreError, StoreResult};
@@ -75,6 +77,7 @@ pub(super) fn recover(database: &Database, store: &Path, mark: &Mark) -> StoreRe
         supposed: IdMap::default(),
     };
     recovery.read_deleted(&archive)?;
+    count_annex(database, &archive)?;
     recovery.read_live(&archive)?;
     recovery.replay(&log)?;
     if let Some((_, wrong)) = recovery.supposed.into_values().next() {
@@ -122,6 +125,15 @@ fn counted(what: &str, found: &Census, counted: &Census, archive: &Archive) -> S
         counted.count()
     );
     Err(corrupt(what.to_owned(), &detail))
+}
+
+/// Checks that all files of the annex are counted that should be: one that is not would be removed.
+fn count_annex(database: &Database, archive: &Archive) -> StoreResult<()> {
+    let mut census = Census::default();
+    for (number, tally) in &annex::tallies(database)? {
+        census.add(annex::tally_member(*number, tally));
+    }
+    counted("the counts of the annex", &census, &archive.annex, archive)
 }
 
 struct Recovery<'a> {
@@ -172,8 +184,8 @@ impl Recovery<'_> {
                     record,
                     pieces,
                 } => (name, record, pieces),
-                Scanned::Broken { name } => {
-                    return Err(corrupt(describe(&name), "pieces of it are missing"));
+                Scanned::Broken { name, wrong } => {
+                    return Err(corrupt(describe(&name), &wrong));
                 }
             };
             let stored =

@@ -1,20 +1,24 @@
 //! Segments and headers: what lies under `s`, `h`, `r`, `l`, `x` and `a`, as bytes.
 //!
-//! Owns the packing of frames into records of at most [`MAX_VALUE`] bytes, one frame
+//! Owns the packing of frames into records of at most [`SEGMENT_BYTES`], one frame
 //! alone in a longer one where it does not fit. Never touches the database.
 
 use bytes::Bytes;
 
 use super::bytes::{Census, Malformed, Reader, mix, put_bytes};
-use super::keys::{Key, MAX_VALUE};
+use super::keys::Key;
 use super::table::Entry;
 use crate::clock::Timestamp;
 use crate::codec;
 use crate::ids::RunId;
 use crate::store::{NoteKey, RunHeader, RunPosition};
 
-/// Bytes of the length before each frame, and of the piece count before each record.
+/// Bytes of the length before each frame.
 const OVERHEAD: usize = 4;
+
+/// The most bytes of a segment of several frames: what a run has in memory when it is archived for its length. Reading one
+/// frame reads all of its segment; for every segment there is a key in sled.
+const SEGMENT_BYTES: usize = 16 * 1024;
 
 /// Added to the number of frames of a run that forgot some: the number of the first one behind those follows then.
 const FORGETFUL: u64 = 1 << 63;
@@ -30,7 +34,7 @@ pub(super) fn pack<'a>(
     let mut record_seq = first_seq;
     let mut left = frames.len();
     for (seq, frame) in (first_seq..).zip(frames) {
-        let full = record.len() + frame.len() + OVERHEAD > MAX_VALUE - OVERHEAD;
+        let full = record.len() + frame.len() + OVERHEAD > SEGMENT_BYTES;
         if full && !record.is_empty() {
             let done = std::mem::take(&mut record);
             records.push((Key::segment(at, record_seq), done));
@@ -38,7 +42,7 @@ pub(super) fn pack<'a>(
         if record.is_empty() {
             record_seq = seq;
             // As much as it takes if all that is left is as long as this one.
-            record.reserve(((frame.len() + OVERHEAD) * left).min(MAX_VALUE));
+            record.reserve(((frame.len() + OVERHEAD) * left).min(SEGMENT_BYTES));
         }
         left -= 1;
         put_bytes(&mut record, frame);
@@ -203,11 +207,13 @@ pub(super) struct Archive {
     pub(super) notes: Census,
     /// The tombstones that are there.
     pub(super) deleted: Census,
+    /// The counts of files of the annex that are there. Stores that have no annex do not say so.
+    pub(super) annex: Census,
 }
 
 impl Archive {
     pub(super) fn encode(&self) -> Vec<u8> {
-        let mut out = Vec::with_capacity(96);
+        let mut out = Vec::with_capacity(104);
         out.extend_from_slice(&self.number.to_le_bytes());
         out.extend_from_slice(&self.as_of.to_le_bytes());
         out.extend_from_slice(&self.log_from.to_le_bytes());
@@ -216,12 +222,15 @@ impl Archive {
         self.asleep.write(&mut out);
         self.notes.write(&mut out);
         self.deleted.write(&mut out);
+        if self.annex != Census::default() {
+            self.annex.write(&mut out);
+        }
         out
     }
 
     pub(super) fn decode(record: &[u8]) -> Result<Self, Malformed> {
         let mut reader = Reader::new(record);
-        let archive = Self {
+        let mut archive = Self {
             number: reader.u64()?,
             as_of: reader.u64()?,
             log_from: reader.u64()?,
@@ -230,7 +239,11 @@ impl Archive {
             asleep: Census::read(&mut reader)?,
             notes: Census::read(&mut reader)?,
             deleted: Census::read(&mut reader)?,
+            annex: Census::default(),
         };
+        if !reader.is_empty() {
+            archive.annex = Census::read(&mut reader)?;
+        }
         whole(&reader, archive)
     }
 }
@@ -280,7 +293,7 @@ mod tests {
             created_at: Timestamp::from_micros(9),
             run: RunId::from_bytes([3; 16]),
         };
-        let frames: Vec<Bytes> = [0, 10, 3_000, 990, 1, 20_000, 5, 4_000, 3_992, 3_988]
+        let frames: Vec<Bytes> = [0, 10, 9_000, 7_350, 1, 20_000, 5, 16_384, 16_380, 16_376]
             .iter()
             .map(|len| Bytes::from(vec![7; *len]))
             .collect();
@@ -290,10 +303,11 @@ mod tests {
             let (_, seq) = super::super::keys::segment_of(key.as_bytes()).expect("a segment");
             assert_eq!(seq, 5 + back.len() as u64);
             let unpacked = unpack(&Bytes::copy_from_slice(record)).expect("sound");
-            assert!(record.len() + 2 <= MAX_VALUE || unpacked.len() == 1);
+            assert!(record.len() <= SEGMENT_BYTES || unpacked.len() == 1);
             back.extend(unpacked);
         }
         assert_eq!(back, frames);
+        assert_eq!(records[0].1.len(), 16_381, "five fit");
     }
 
     fn stored(kept_from: u64) -> Stored {
@@ -333,6 +347,25 @@ mod tests {
         assert_eq!(Stored::decode(&without), Ok(stored(0)));
         assert_eq!(Stored::decode(&with), Ok(stored(258)));
         assert!(Stored::decode(&stored(301).encode()).is_err());
+    }
+
+    /// A store without an annex has the record that it had in format 1.
+    #[test]
+    fn an_archive_counts_the_annex_only_if_there_is_one() {
+        let mut archive = Archive {
+            number: 7,
+            ..Archive::default()
+        };
+        let without = archive.encode();
+        assert_eq!(without.len(), 96);
+        assert_eq!(Archive::decode(&without), Ok(archive));
+        archive.annex.add(5);
+        let with = archive.encode();
+        assert_eq!(with[..96], without);
+        assert_eq!(with[96..104], 1_u64.to_le_bytes());
+        assert_eq!(with[104..], mix(5).to_le_bytes());
+        assert_eq!(Archive::decode(&with), Ok(archive));
+        assert!(Archive::decode(&with[..104]).is_err());
     }
 
     #[test]

@@ -328,6 +328,14 @@ impl Shared {
         }
     }
 
+    /// Says whether the archiver has nothing to do that cannot wait for a round of tidying up.
+    pub(super) fn archiver_may_tidy(&self) -> bool {
+        let state = self.lock();
+        let is_open = matches!(state.phase, Phase::Open) && !state.archiver_stops;
+        let is_needed = state.ledger.due() == Due::Now || !state.deletions.is_empty();
+        is_open && !is_needed && !matches!(state.spare, Spare::Wanted)
+    }
+
     pub(super) fn wake_archiver(&self) {
         self.wake_archiver.notify_one();
     }

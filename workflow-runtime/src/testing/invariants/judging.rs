@@ -10,7 +10,7 @@ use super::rule::{Invariant, Violation};
 use crate::clock::Timestamp;
 use crate::engine::{Engine, EngineError};
 use crate::ids::StepId;
-use crate::journal::{Event, Journal, JournalError};
+use crate::journal::{Event, Journal, JournalError, Record};
 use crate::store::{RunHeader, RunOrder, RunQuery, Store};
 
 /// Runs that are read at a time.
@@ -130,7 +130,11 @@ pub(super) async fn orphans(engine: &Engine, state: &State) -> Result<Vec<Violat
 /// Takes the steps whose outcome is in force into a set, and those out that may run again.
 pub(super) fn settle(journal: &Journal, settled: &mut BTreeSet<StepId>) {
     let mut by_number = HashMap::new();
-    for record in journal.records() {
+    // What a fork shares is its origin's, which may have been tried again since.
+    let is_fork = |record: &Record| matches!(record.event, Event::RunForked(_));
+    let records = journal.records();
+    let own = records.iter().rposition(is_fork).unwrap_or_default();
+    for record in &records[own..] {
         match &record.event {
             Event::StepCompleted(step) => {
                 by_number.insert(record.seq, step.step);

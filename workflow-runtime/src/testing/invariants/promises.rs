@@ -9,11 +9,26 @@ use super::rule::{Invariant, Violation};
 use super::witness::{Seen, Witness};
 use crate::clock::Timestamp;
 use crate::engine::{Engine, EngineError};
-use crate::ids::RunId;
+use crate::ids::{RunId, StepId};
 use crate::journal::{Event, Journal, Outcome, Record};
 use crate::store::{ParkReason, RunState};
 
 impl Witness {
+    /// Forgives bodies that ran again because their run was tried again since it was looked last: a record says that their
+    /// outcome counts no more.
+    pub(super) fn forgive_voided(&mut self, state: &State) {
+        let seen = &self.runs;
+        self.ran_again.retain(|(run, step)| {
+            let journal = state.runs.iter().find(|it| it.header.run == *run);
+            let journal = journal.and_then(|run| run.journal.as_ref());
+            let is_new = |seq: u64| {
+                let known = seen.get(run).map(|seen| &seen.frames);
+                known.is_none_or(|frames| !frames.contains_key(&seq))
+            };
+            !journal.is_some_and(|journal| is_voided(journal, *step, is_new))
+        });
+    }
+
     /// What is damaged is named, and nothing else is.
     pub(super) fn judge_damage(&self, state: &State) -> Vec<Violation> {
         let mut violations = chains(state);
@@ -218,4 +233,25 @@ fn changed(seen: &Seen, run: &Run) -> Option<(u64, &'static str)> {
 
 fn is_reopening(record: &Record) -> bool {
     matches!(record.event, Event::RunReopened(_))
+}
+
+/// Says whether an outcome of a step was taken out of force, by a record with a number of this kind.
+fn is_voided(journal: &Journal, step: StepId, is_new: impl Fn(u64) -> bool) -> bool {
+    let is_of_it = |seq: u64| {
+        let record = journal.records().iter().find(|record| record.seq == seq);
+        record.is_some_and(
+            |record| matches!(&record.event, Event::StepCompleted(it) if it.step == step),
+        )
+    };
+    let mut new = journal.records().iter().filter(|record| is_new(record.seq));
+    new.any(|record| match &record.event {
+        Event::RunReopened(reopened) => reopened.voided.iter().any(|seq| is_of_it(*seq)),
+        _ => false,
+    })
+}
+
+/// A step that ran though its outcome was on record.
+pub(super) fn ran_again(run: RunId, step: StepId) -> Violation {
+    let problem = format!("{step} ran again, and its outcome was on record");
+    Violation::new(run, Invariant::NotRunAgain, problem)
 }

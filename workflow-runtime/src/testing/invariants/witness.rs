@@ -55,6 +55,8 @@ pub struct Witness {
     pub(super) latest: Timestamp,
     /// The disk has failed, and the store was not opened since.
     failed: bool,
+    /// Bodies that ran though their outcome had been on record: whether they may have is in the journal.
+    pub(super) ran_again: Vec<(RunId, StepId)>,
     found: Vec<Violation>,
 }
 
@@ -175,8 +177,7 @@ impl Witness {
     /// the same.
     pub fn acted(&mut self, run: RunId, step: StepId, what: &str) {
         if self.settled.contains(&step) {
-            let problem = format!("{step} ran again, and its outcome was on record");
-            self.blame(run, Invariant::NotRunAgain, problem);
+            self.ran_again.push((run, step));
         }
         let first = self.effects.entry(step).or_insert_with(|| what.into());
         if **first != *what {
@@ -233,6 +234,9 @@ impl Witness {
 
     /// Takes what showed by itself, without a look at an engine: two answers that do not go together.
     pub fn take_found(&mut self) -> Vec<Violation> {
+        let again = std::mem::take(&mut self.ran_again).into_iter();
+        self.found
+            .extend(again.map(|(run, step)| super::promises::ran_again(run, step)));
         std::mem::take(&mut self.found)
     }
 
@@ -243,8 +247,9 @@ impl Witness {
     ///
     /// If the store fails.
     pub async fn check(&mut self, engine: &Engine) -> Result<Vec<Violation>, EngineError> {
-        let mut violations = self.take_found();
         let state = judging::look(engine).await?;
+        self.forgive_voided(&state);
+        let mut violations = self.take_found();
         self.latest = self.latest.max(state.now);
         violations.extend(self.judge_damage(&state));
         violations.extend(judging::journals(engine, &state).await?);

@@ -9,6 +9,7 @@ use std::path::Path;
 
 use bytes::Bytes;
 
+use super::super::annex::{Tally, tally_member};
 use super::super::block::Item;
 use super::super::bytes::Census;
 use super::super::database::describe;
@@ -137,6 +138,7 @@ struct Counted {
     sleeping: Census,
     notes: Census,
     deleted: Census,
+    annex: Census,
 }
 
 fn count(records: &Records<'_>) -> Counted {
@@ -174,6 +176,11 @@ fn count(records: &Records<'_>) -> Counted {
             counted.deleted.add(deleted_member(run, tombstone.as_of));
         }
     }
+    for (name, record, _) in records.with(keys::ANNEX) {
+        if let (Some(number), Ok(tally)) = (keys::annex_of(name), Tally::decode(record)) {
+            counted.annex.add(tally_member(number, &tally));
+        }
+    }
     counted
 }
 
@@ -185,6 +192,7 @@ impl Counted {
             && self.sleeping == archive.asleep
             && self.notes == archive.notes
             && self.deleted == archive.deleted
+            && self.annex == archive.annex
     }
 }
 

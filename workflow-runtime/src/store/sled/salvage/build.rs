@@ -9,7 +9,8 @@ use std::sync::Arc;
 use bytes::Bytes;
 
 use super::super::SledOptions;
-use super::super::archiver::hand_over;
+use super::super::annex::Keeper;
+use super::super::archiver::{ANNEX_TO_LOG, hand_over};
 use super::super::database::Database;
 use super::super::files::{self, Lock, Mark, MarkFile, Place};
 use super::super::layout::Layout;
@@ -79,15 +80,16 @@ impl Building {
         let settings = SledOptions::default().settings();
         let (database, made, log) = open::make_files(path, &settings)?;
         let mut archive = made.archive;
+        let mut keeper = Keeper::open(&database, ANNEX_TO_LOG * settings.log_file_bytes)?;
         let mut runs = runs.into_iter().map(moving).peekable();
         while runs.peek().is_some() {
             let moving = runs.by_ref().take(AT_ONCE).collect();
-            write(&database, &mut archive, moving, Vec::new())?;
+            write(&database, &mut keeper, &mut archive, moving, Vec::new())?;
         }
         let mut notes = notes.into_iter().map(moving_note).peekable();
         while notes.peek().is_some() {
             let notes = notes.by_ref().take(AT_ONCE).collect();
-            write(&database, &mut archive, Vec::new(), notes)?;
+            write(&database, &mut keeper, &mut archive, Vec::new(), notes)?;
         }
         let db_len = database.file_len()?;
         database.close()?;
@@ -115,6 +117,7 @@ impl Building {
 /// Makes one archive of it.
 fn write(
     database: &Database,
+    keeper: &mut Keeper,
     archive: &mut Archive,
     moving: Vec<Moving>,
     notes: Vec<MovingNote>,
@@ -126,9 +129,8 @@ fn write(
         as_of: 0,
         log_from: 0,
     };
-    let mut plan = Plan::new(&mut batch, &olds, archive);
-    plan.seal(archive);
-    hand_over(database, plan.early, plan.atomic)
+    let plan = Plan::new(&mut batch, &olds, archive);
+    hand_over(database, keeper, archive, plan)
 }
 
 fn moving(saved: Saved) -> Moving {

@@ -1,9 +1,10 @@
 //! Reading a store that may be damaged, and writing what is left of it as a new one.
 //!
-//! Owns what `docs/repair.md` tells of files: `blocks` reads the log, `carve` and `message` a `db` that sled refuses,
+//! Owns what `docs/repair.md` tells of files: `blocks` reads the log, `carve` and `message` a `db` that sled refuses, `annexes` the annex,
 //! `assemble` puts runs and notes together from both, `build` writes a new store. Whether a journal is whole is judged above the
 //! store, in `repair`. Nothing here ever writes to the damaged store.
 
+mod annexes;
 mod assemble;
 mod blocks;
 mod build;
@@ -14,6 +15,7 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
 
+use self::annexes::Annexes;
 use self::blocks::Blocks;
 use self::carve::{Carved, Entry};
 use super::SledOptions;
@@ -64,8 +66,13 @@ impl Salvage {
         let known = log.found.iter().map(|block| block.archive);
         let known = known.chain(mark.map(|mark| mark.archive)).max();
         let known = known.unwrap_or(0);
-        let database = read_database(from, scratch, known)?;
-        Ok(assemble::assemble(from, database, &mut log, mark, known))
+        let mut database = read_database(from, scratch, known)?;
+        let mut annexes = Annexes::read(from)?;
+        annexes.resolve(&mut database.carved, database.is_sound);
+        let mut found = assemble::assemble(from, database, &mut log, mark, known);
+        found.damage.append(&mut annexes.damage);
+        found.mended += annexes.mended;
+        Ok(found)
     }
 }
 
