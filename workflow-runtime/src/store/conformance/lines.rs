@@ -68,6 +68,29 @@ pub async fn waiting_letters_go_with_the_line(harness: &dyn Harness) {
     assert_eq!((claim.next_letter, claim.frames.len()), (3, 2));
 }
 
+/// Letters to others that are committed together with the append with which a run goes on stay theirs.
+pub async fn letters_to_others_do_not_go_with_the_line(harness: &dyn Harness) {
+    let store = harness.fresh().await;
+    let mut epoch = create(&*store, 1).await;
+    create(&*store, 900).await;
+    for n in 1..=20 {
+        let last = continuing(n, epoch, if n == 1 { 1 } else { 2 });
+        // The first is written alone while the others queue up, so that these are one group.
+        let (alone, together, ended) = tokio::join!(
+            store.commit(posting(vec![letter(900, 2 * n)])),
+            store.commit(posting(vec![letter(900, 2 * n + 1)])),
+            store.append(last),
+        );
+        for posted in [alone, together] {
+            assert_eq!(posted.expect("an answer"), Committed::Done);
+        }
+        ended.expect("continued");
+        assert_eq!(waiting(&*store, n + 1).await, Vec::new());
+        epoch = Epoch::FIRST;
+    }
+    assert_eq!(waiting(&*store, 900).await.len(), 40);
+}
+
 /// A letter to any run of a line goes to the newest, in a commit and in an append, also if that sleeps; once the
 /// line has ended it is refused or dropped like any other.
 pub async fn a_letter_to_a_run_that_went_on_reaches_the_newest(harness: &dyn Harness) {

@@ -135,6 +135,7 @@ macro_rules! __store_rules {
             letters_to_nobody_are_refused_or_dropped
             a_letter_makes_a_sleeping_run_due
             waiting_letters_go_with_the_line
+            letters_to_others_do_not_go_with_the_line
             a_letter_to_a_run_that_went_on_reaches_the_newest
             no_letter_is_lost_while_a_run_goes_on
             a_line_that_leads_nowhere_takes_no_letters
