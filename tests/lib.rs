@@ -184,7 +184,7 @@ pub async fn cut(header: &RunHeader, frames: &[Bytes], records: usize) -> Memory
             run,
             epoch: Epoch::FIRST,
             first_seq: 1,
-            frames: frames[1..records].to_vec(),
+            frames: frames[1..records].to_vec().into(),
             end: None,
             taken: 0,
             changes: None,

@@ -74,7 +74,7 @@ async fn buying(how: String) -> Result<u32> {
         "abort" => abort("edge expired").await,
         "keep" => abort_keep("edge expired").await,
         "wait" => sleep(Duration::from_secs(3600)).await,
-        "slow" => drop(slow("bed", 50).await?),
+        "slow" => drop(slow("bed", 600).await?),
         "too slow" => drop(slow("bed", 3_600_000).await?),
         _ => {}
     }
@@ -84,7 +84,7 @@ async fn buying(how: String) -> Result<u32> {
 fn engine(ledger: &Arc<Ledger>) -> EngineBuilder {
     Engine::builder()
         .register::<buying>()
-        .cancel_grace(Duration::from_millis(500))
+        .cancel_grace(Duration::from_secs(2))
         .resource_arc(ledger.clone())
 }
 

@@ -10,6 +10,7 @@ mod place;
 use std::borrow::Cow;
 use std::cell::Cell;
 use std::fmt;
+use std::hint::cold_path;
 use std::io;
 use std::marker::PhantomData;
 use std::sync::Arc;
@@ -121,9 +122,7 @@ impl Payloads {
             return self.code(plain, limit);
         }
         let payload = Bytes::copy_from_slice(&plain);
-        if plain.capacity() <= KEPT_ROOM {
-            ROOM.set(plain);
-        }
+        keep_room(plain);
         Ok(payload)
     }
 
@@ -200,6 +199,28 @@ impl Payloads {
             return None;
         }
         self.encode_within(value, limit.min(self.limit)).ok()
+    }
+
+    /// The same, for whoever needs the payload for a moment only: it is read where it was encoded.
+    pub(crate) fn with_encoded_if_small<T: Serialize + ?Sized, R>(
+        &self,
+        value: &T,
+        limit: usize,
+        read: impl FnOnce(Option<&[u8]>) -> R,
+    ) -> R {
+        let limit = limit.min(self.limit);
+        if limit == 0 {
+            return read(None);
+        }
+        match serialized(value, limit) {
+            Ok(plain) if self.hook.is_none() => {
+                let answer = read(Some(&plain));
+                keep_room(plain);
+                answer
+            }
+            Ok(plain) => read(self.code(plain, limit).ok().as_deref()),
+            Err(_) => read(None),
+        }
     }
 
     /// Decodes a payload as `T`.
@@ -323,6 +344,13 @@ thread_local! {
     static ROOM: Cell<Vec<u8>> = const { Cell::new(Vec::new()) };
 }
 
+/// Gives the thread a payload's room for its next one.
+fn keep_room(plain: Vec<u8>) {
+    if plain.capacity() <= KEPT_ROOM {
+        ROOM.set(plain);
+    }
+}
+
 /// Serializes a value, in the thread's room as long as that is enough.
 fn serialized<T: Serialize + ?Sized>(value: &T, limit: usize) -> Result<Vec<u8>, PayloadError> {
     let mut bytes = ROOM.take();
@@ -349,13 +377,24 @@ struct Limited {
 }
 
 impl io::Write for Limited {
+    #[inline]
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.write_all(bytes).map(|()| bytes.len())
+    }
+
+    /// In one go: a payload is written byte by byte where it is markers.
+    #[inline]
+    fn write_all(&mut self, bytes: &[u8]) -> io::Result<()> {
         if self.bytes.len() + bytes.len() > self.limit {
+            cold_path();
             self.hit = true;
             return Err(io::Error::other("payload limit"));
         }
-        self.bytes.extend_from_slice(bytes);
-        Ok(bytes.len())
+        match bytes {
+            [byte] => self.bytes.push(*byte),
+            bytes => self.bytes.extend_from_slice(bytes),
+        }
+        Ok(())
     }
 
     fn flush(&mut self) -> io::Result<()> {

@@ -74,7 +74,7 @@ pub(super) fn append(n: u64, epoch: Epoch, seq: u64, len: usize) -> Append {
         run: id(n),
         epoch,
         first_seq: seq,
-        frames: vec![frame(n, seq, len)],
+        frames: frame(n, seq, len).into(),
         end: None,
         taken: 0,
         changes: None,

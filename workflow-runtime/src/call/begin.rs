@@ -4,17 +4,19 @@
 //! step's intent where it asks for one, then the sync of what was only buffered, then the body. It
 //! never polls a body and never judges one.
 
+use std::hint::cold_path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize};
 use std::task::{Context, Waker};
 
 use super::Announced;
+use super::advance::Made;
 use super::attempt::Attempt;
 use super::running::{BodyFuture, Counted, Running};
-use super::step::{Made, StepCall};
+use super::step::StepCall;
 use crate::audit::called;
 use crate::context::{StepContext, StepHome};
-use crate::engine::core::{Clearance, RunCore, Trouble};
+use crate::engine::core::{Asks, BeganBody, Clearance, RunCore, Trouble};
 use crate::engine::obstacle::Obstacle;
 use crate::engine::outbox::Pushing;
 use crate::engine::resources::MissingResource;
@@ -68,16 +70,25 @@ impl<'step, R> StepCall<'step, R> {
         if self.definition.announced == Announced::AtMostOnce
             && let Some(intended) = core.intended(made.id)
         {
+            cold_path();
             (made.attempt, made.began_at) = (intended.attempt, intended.at);
             return Begun::Interrupted;
         }
-        let Some(mut running) = ready.or_else(|| self.make_ready(made, cx)) else {
-            return Begun::Not;
-        };
-        let announced = self.definition.announced != Announced::No;
         let durability = self.durability();
         let durability = durability.unwrap_or(core.services.config.durability);
-        match core.clear(made.id, announced, durability == Durability::Synced) {
+        let asks = Asks {
+            announced: self.definition.announced != Announced::No,
+            synced: durability == Durability::Synced,
+        };
+        let ready = ready.map(|running| (running, BeganBody::ToBeCleared));
+        let Some((mut running, began)) = ready.or_else(|| self.make_ready(made, asks, cx)) else {
+            return Begun::Not;
+        };
+        let clearance = match began {
+            BeganBody::Cleared => Clearance::Start,
+            _ => core.clear(made.id, asks),
+        };
+        match clearance {
             Clearance::Start => {
                 running.began_at = core.services.clock.now();
                 running.deadline = self.policy.timeout.map(|limit| {
@@ -115,23 +126,30 @@ impl<'step, R> StepCall<'step, R> {
     }
 
     /// Makes a body ready to start, unless the run may not begin any.
-    fn make_ready(&self, made: &Made<'_>, cx: &Context<'_>) -> Option<Running<'step, R>> {
+    fn make_ready(
+        &self,
+        made: &Made<'_>,
+        asks: Asks,
+        cx: &Context<'_>,
+    ) -> Option<(Running<'step, R>, BeganBody)> {
         let (core, id) = (made.scope.core(), made.id);
-        let waker = CallWaker::of_body(cx.waker(), &core.signal);
-        if !core.begin_body(id, &waker) {
+        let began = core.begin_body(id, asks);
+        if began == BeganBody::No {
             return None;
         }
+        let waker = CallWaker::of_body(cx.waker(), &core.signal);
         called::remember(self.definition, &core.identity().workflow_name);
         let context = self.context(core, made);
         let attempt = Counted(Attempt { context });
         let future = match self.body_of(made, &attempt.0) {
             Ok(future) => future,
             Err(obstacle) => {
+                cold_path();
                 core.trouble(Trouble::Park(obstacle));
                 return None;
             }
         };
-        Some(Running {
+        let running = Running {
             future,
             #[cfg(feature = "testing")]
             delay: crate::testing::Delay::of(core.services.config.shuffle, id, made.attempt),
@@ -144,7 +162,8 @@ impl<'step, R> StepCall<'step, R> {
                 attempt = made.attempt
             ),
             attempt,
-        })
+        };
+        Some((running, began))
     }
 
     /// The future of an attempt: the step's body, or what a test has put in its place.

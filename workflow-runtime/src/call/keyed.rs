@@ -11,10 +11,11 @@ use std::time::Duration;
 use bytes::Bytes;
 
 use super::Announced;
+use super::advance::Made;
 use super::home::Home;
 use super::outcome::{Settled, finish};
 use super::returns::Decoded;
-use super::step::{Doing, Made, Stage, StepCall};
+use super::step::{Doing, Stage, StepCall};
 use crate::context::Scope;
 use crate::digest::Digest;
 use crate::engine::core::{KeyedTurn, RunCore, Trouble};

@@ -6,6 +6,7 @@
 //! the driver delivers its outcome. It never writes to the journal itself.
 
 mod abort;
+mod advance;
 pub(crate) mod args;
 mod attempt;
 mod begin;

@@ -4,13 +4,12 @@
 //! It decides and encodes; it neither writes nor waits.
 
 use std::any::Any;
+use std::hint::cold_path;
 use std::panic::Location;
 use std::time::Duration;
 
-use bytes::Bytes;
-
+use super::advance::Made;
 use super::returns::{Decoded, Returns};
-use super::step::Made;
 use super::{Announced, StepDefinition};
 use crate::clock::Timestamp;
 use crate::engine::Config;
@@ -130,6 +129,7 @@ pub(super) fn settle<R>(
             already_done,
         } => {
             if let Some(outcome) = returns.already_done(payloads, &value) {
+                cold_path();
                 return finish(returns, name, payloads, outcome);
             }
             let outcome = returns.encode(payloads, &value);
@@ -142,6 +142,7 @@ pub(super) fn settle<R>(
             }
         }
         AttemptEnd::Panicked { message, misuse } => {
+            cold_path();
             let retry = if misuse { Retry::Fatal } else { Retry::Policy };
             let error = Error::new(format!("step `{name}` panicked: {message}"));
             (retry, payloads.encode(&error).map(Outcome::Broken))
@@ -150,6 +151,7 @@ pub(super) fn settle<R>(
         // It may go on where nobody sees it, so it may have its effect still.
         AttemptEnd::TimedOut if policy.at_most_once => (Retry::Fatal, Ok(made.interrupted())),
         AttemptEnd::TimedOut => {
+            cold_path();
             let limit = policy.timeout.unwrap_or_default();
             let error = Error::new(format!("step `{name}` took longer than its {limit:?}"));
             (Retry::Policy, payloads.encode(&error).map(Outcome::Broken))
@@ -201,6 +203,7 @@ pub(super) fn finish<R>(
         Ok((outcome, decoded)) => return Settled::Done { outcome, decoded },
         Err(problem) => problem,
     };
+    cold_path();
     let error = Error::fatal(format!(
         "what step `{name}` returned cannot be journaled: {problem}"
     ));
@@ -227,7 +230,7 @@ impl Made<'_> {
         &self,
         name: &'static str,
         site: &'static Location<'static>,
-        input: Option<&Bytes>,
+        input: Option<&[u8]>,
         outcome: &Outcome,
     ) -> Draft {
         Draft::step_completed(&StepCompletedParts {

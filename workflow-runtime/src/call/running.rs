@@ -4,6 +4,7 @@
 //! panics. What an ended attempt means is judged in `outcome`.
 
 use std::future::Future;
+use std::hint::cold_path;
 use std::marker::PhantomData;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
@@ -31,6 +32,8 @@ pub(super) type BodyFuture<'step, R> = Pin<Box<dyn Future<Output = R> + Send + '
 pub(super) trait Body<'step, R>: Send {
     fn digest(&self) -> Result<InputDigest, DigestError>;
     fn encode_input(&self, payloads: &Payloads, limit: usize) -> Option<Bytes>;
+    /// The same for a moment only: nothing is allocated for it.
+    fn show_input(&self, payloads: &Payloads, limit: usize, read: &mut dyn FnMut(Option<&[u8]>));
     fn attempt(&self, attempt: &Attempt) -> Result<BodyFuture<'step, R>, MissingResource>;
 }
 
@@ -53,6 +56,10 @@ where
 
     fn encode_input(&self, payloads: &Payloads, limit: usize) -> Option<Bytes> {
         payloads.encode_if_small(&NamedStepArgs(self.names, &self.args), limit)
+    }
+
+    fn show_input(&self, payloads: &Payloads, limit: usize, read: &mut dyn FnMut(Option<&[u8]>)) {
+        payloads.with_encoded_if_small(&NamedStepArgs(self.names, &self.args), limit, read);
     }
 
     fn attempt(&self, attempt: &Attempt) -> Result<BodyFuture<'step, R>, MissingResource> {
@@ -104,6 +111,11 @@ impl<R> Running<'_, R> {
     /// deadline is waited for, because it cannot be stopped.
     pub(super) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<AttemptEnd<R>> {
         self.waker.follow(cx.waker());
+        self.begin()
+    }
+
+    /// The same for the first time, by whoever made its waker.
+    pub(super) fn begin(&mut self) -> Poll<AttemptEnd<R>> {
         let waker = Waker::from(self.waker.clone());
         let polled = catch_unwind(AssertUnwindSafe(|| {
             let _entered = enter(Ambient::Step(self.attempt.context().clone()));
@@ -120,10 +132,13 @@ impl<R> Running<'_, R> {
                 value,
                 already_done: self.attempt.context().already_done.load(Ordering::Acquire),
             },
-            Err(panic) => AttemptEnd::Panicked {
-                message: panic_message(panic.as_ref()),
-                misuse: self.attempt.context().misused.load(Ordering::Acquire),
-            },
+            Err(panic) => {
+                cold_path();
+                AttemptEnd::Panicked {
+                    message: panic_message(panic.as_ref()),
+                    misuse: self.attempt.context().misused.load(Ordering::Acquire),
+                }
+            }
             Ok(Poll::Pending) => {
                 let Some(deadline) = &self.deadline else {
                     return Poll::Pending;

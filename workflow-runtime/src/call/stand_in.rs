@@ -8,9 +8,10 @@ use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
 
+use super::advance::Made;
 use super::attempt::Attempt;
 use super::running::BodyFuture;
-use super::step::{Made, StepCall};
+use super::step::StepCall;
 use crate::call::hooks::OWN_STEPS;
 use crate::engine::core::{RunCore, Trouble};
 use crate::engine::obstacle::Obstacle;

@@ -1,25 +1,25 @@
 //! A step's call: a future that claims its id when made and is ready when its outcome is durable.
 //!
-//! Owns the call's life: made, registered (first poll), running attempts while the run is live,
-//! handing in an outcome, being given it back. How one attempt is judged and recorded is in
-//! `outcome`; when outcomes are delivered is the driver's business.
+//! Owns the call's life: made, registered (first poll), being given its outcome. Its attempts are in `advance`; when
+//! outcomes are delivered is the driver's business.
 
 use std::future::Future;
+use std::hint::cold_path;
 use std::marker::PhantomData;
-use std::panic::{AssertUnwindSafe, Location, catch_unwind};
+use std::panic::Location;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll, Waker};
+use std::task::{Context, Poll};
 use std::time::Duration;
 
 use super::StepDefinition;
+use super::advance::back_off;
 use super::args::StepArgs;
 use super::attempt::Attempt;
-use super::begin::Begun;
 use super::direct::Direct;
 use super::home::{Home, What, assert_at_home, refuse_homeless};
-use super::keyed::{Consulted, Keyed};
-use super::outcome::{AttemptEnd, Policy, Settled, panic_message, settle};
+use super::keyed::Keyed;
+use super::outcome::Policy;
 use super::returns::{Decoded, Returns};
 use super::running::{Body, Running, TypedBody};
 use super::undo::UndoFuture;
@@ -28,14 +28,12 @@ use crate::context::Scope;
 use crate::digest::InputDigest;
 use crate::engine::core::{Delivered, RunCore, Trouble, Turn};
 use crate::engine::obstacle::Obstacle;
-use crate::engine::outbox::Pushed;
 use crate::engine::resources::{MissingResource, Resources};
 use crate::engine::signal::CallWaker;
 use crate::engine::timers::Deadline;
 use crate::engine::undo_steps::UndoWay;
 use crate::error::Error;
 use crate::ids::{CallKind, StepId};
-use crate::journal::{Companion, Draft, Outcome};
 use crate::key::Key;
 use crate::payload::Place;
 use crate::replay::{Known, WaitingCall};
@@ -231,6 +229,7 @@ impl<'step, R> StepCall<'step, R> {
             Turn::Take(delivered) => self.take(core, id, delivered),
             Turn::Wait { show_input } => {
                 if show_input {
+                    cold_path();
                     let payloads = core.services.payloads.at(Place::step_input(id));
                     if let Some(input) = self.body.encode_input(&payloads, usize::MAX) {
                         core.show_input(input);
@@ -284,6 +283,7 @@ impl<'step, R> StepCall<'step, R> {
                 Some(turn)
             }
             Err(error) => {
+                cold_path();
                 core.trouble(Trouble::Fail(Error::fatal(format!(
                     "the input of step `{name}` at {} cannot be journaled: {error}",
                     self.site
@@ -328,181 +328,18 @@ impl<'step, R> StepCall<'step, R> {
         match decoded {
             Ok(Decoded::Value(value)) => return Poll::Ready(value),
             Ok(Decoded::NoValue(error)) => {
+                cold_path();
                 core.trouble(Trouble::Fail(
                     error.context(format!("step `{name}` at {} gave no value", self.site)),
                 ));
             }
             Err(error) => {
+                cold_path();
                 let what = format!("the recorded outcome of step `{name}` at {}", self.site);
                 core.trouble(Trouble::Park(Obstacle::unreadable(&what, &error)));
             }
         }
         Poll::Pending
-    }
-
-    /// Begins, polls and ends attempts as far as they go now.
-    fn advance(
-        &mut self,
-        scope: &Arc<Scope>,
-        id: StepId,
-        called_at: Timestamp,
-        cx: &mut Context<'_>,
-    ) {
-        loop {
-            let Stage::Waiting {
-                digest,
-                failed,
-                doing,
-            } = &mut self.stage
-            else {
-                return;
-            };
-            match doing {
-                Doing::HandedIn(_) => return,
-                Doing::BackingOff(deadline, waker) if !deadline.is_over() => {
-                    waker.follow(cx.waker());
-                    deadline.rearm(&Waker::from(waker.clone()));
-                    return;
-                }
-                Doing::BackingOff(..) => *doing = Doing::Nothing,
-                Doing::Nothing | Doing::Ready(_) => {
-                    let mut made = Made {
-                        scope,
-                        id,
-                        called_at,
-                        digest: *digest,
-                        attempt: *failed + 1,
-                        began_at: called_at,
-                    };
-                    let ready = match std::mem::replace(doing, Doing::Nothing) {
-                        Doing::Ready(running) => Some(running),
-                        _ => None,
-                    };
-                    if ready.is_none() {
-                        match self.consult(&made, cx) {
-                            Consulted::Run => {}
-                            Consulted::Wait => return,
-                            Consulted::Answer(answer) => {
-                                made.attempt -= 1; // none was made for it
-                                return self.take_answer(&made, answer);
-                            }
-                        }
-                    }
-                    match self.begin(&mut made, ready, cx) {
-                        Begun::Running(running) => self.set_doing(Doing::Running(running)),
-                        Begun::Ready(running) => {
-                            self.set_doing(Doing::Ready(running));
-                            return;
-                        }
-                        Begun::Interrupted => {
-                            self.end(&made, AttemptEnd::Interrupted, Vec::new(), cx);
-                        }
-                        Begun::Not => return self.let_go_key(),
-                    }
-                }
-                Doing::Running(running) => {
-                    let Poll::Ready(end) = running.poll(cx) else {
-                        return;
-                    };
-                    let made = Made {
-                        scope,
-                        id,
-                        called_at,
-                        digest: *digest,
-                        attempt: *failed + 1,
-                        began_at: running.began_at,
-                    };
-                    let pushed = running.take_pushed();
-                    self.end(&made, end, pushed, cx);
-                }
-            }
-        }
-    }
-
-    pub(super) fn set_doing(&mut self, now: Doing<'step, R>) {
-        if let Stage::Waiting { doing, .. } = &mut self.stage {
-            *doing = now;
-        }
-    }
-
-    /// Judges an attempt that has ended: hands the outcome in, or backs off.
-    fn end(&mut self, made: &Made<'_>, end: AttemptEnd<R>, pushed: Vec<Pushed>, cx: &Context<'_>) {
-        let core = made.scope.core();
-        let policy = self.policy.over(&core.services.config);
-        let name = self.definition.name;
-        // The user's own `Serialize`, `Deserialize` and `retry_if` run in here. If they panic, the
-        // effect has happened all the same, and trying again would panic again.
-        let judged = catch_unwind(AssertUnwindSafe(|| {
-            settle(&self.returns, policy, name, made, end, &core.services)
-        }));
-        let settled = judged.unwrap_or_else(|panic| {
-            let end = AttemptEnd::Panicked {
-                message: panic_message(panic.as_ref()),
-                misuse: true,
-            };
-            settle(&self.returns, policy, name, made, end, &core.services)
-        });
-        let (run, step) = (core.run(), made.id);
-        let now = match settled {
-            Settled::Retry { event, at } => {
-                tracing::warn!(
-                    %run, %step, name, attempt = made.attempt, next_at = %at, "attempt failed"
-                );
-                core.note(Draft::of(&event).durable(self.durability()));
-                back_off(core, step, at, cx.waker())
-            }
-            Settled::Done {
-                mut outcome,
-                mut decoded,
-            } => {
-                let companion = self.settle_key(made, &mut outcome, &mut decoded);
-                let (ok, attempt) = (outcome.is_success(), made.attempt);
-                if matches!(outcome, Outcome::Interrupted(_)) {
-                    tracing::warn!(%run, %step, name, attempt, "step interrupted");
-                } else {
-                    tracing::debug!(
-                        %run, %step, name, attempt, ok, replayed = false, "step executed"
-                    );
-                }
-                // What failed has sent nothing.
-                let pushed = if ok { pushed } else { Vec::new() };
-                self.hand_in(made, &outcome, companion, pushed);
-                Doing::HandedIn(decoded)
-            }
-            Settled::Park(obstacle) => {
-                core.trouble(Trouble::Park(obstacle));
-                Doing::Nothing
-            }
-        };
-        if let Stage::Waiting { failed, doing, .. } = &mut self.stage {
-            *failed = made.attempt;
-            *doing = now;
-        }
-    }
-
-    /// Hands the call's outcome in, with what is to be written beside it.
-    pub(super) fn hand_in(
-        &self,
-        made: &Made<'_>,
-        outcome: &Outcome,
-        companion: Option<Box<dyn Companion>>,
-        pushed: Vec<Pushed>,
-    ) {
-        let core = made.scope.core();
-        if self.definition.undo.is_some() {
-            core.complete_undo(made.id, outcome);
-        }
-        let limit = core.services.config.kept_input_limit;
-        let payloads = core.services.payloads.at(Place::step_input(made.id));
-        let input = self.body.encode_input(&payloads, limit);
-        let draft = made.completed(self.definition.name, self.site, input.as_ref(), outcome);
-        core.hand_in(
-            made.id,
-            draft
-                .durable(self.durability())
-                .with(companion)
-                .with_messages(pushed),
-        );
     }
 }
 
@@ -535,31 +372,6 @@ impl<R: Send + 'static> StepCall<'static, R> {
     }
 }
 
-/// What is known of an attempt when it ends.
-pub(super) struct Made<'a> {
-    pub(super) scope: &'a Scope,
-    pub(super) id: StepId,
-    pub(super) called_at: Timestamp,
-    pub(super) digest: InputDigest,
-    pub(super) attempt: u32,
-    pub(super) began_at: Timestamp,
-}
-
-fn back_off<'step, R>(
-    core: &RunCore,
-    id: StepId,
-    until: Timestamp,
-    waker: &Waker,
-) -> Doing<'step, R> {
-    core.set_due(id, until);
-    let waker = CallWaker::new(waker);
-    let deadline = core
-        .services
-        .timers
-        .wake_at(until, Waker::from(waker.clone()));
-    Doing::BackingOff(deadline, waker)
-}
-
 // A `StepCall` never pins anything inside itself: bodies are boxed, values are only moved.
 impl<R> Unpin for StepCall<'_, R> {}
 
@@ -576,6 +388,7 @@ impl<R> Future for StepCall<'_, R> {
                 ..
             } => (scope.clone(), *id, *called_at),
             Home::BadKey(scope, problem) => {
+                cold_path();
                 scope.core().trouble(Trouble::Fail(Error::fatal(problem)));
                 return Poll::Pending;
             }

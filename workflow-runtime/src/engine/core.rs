@@ -16,6 +16,7 @@ pub(crate) mod undo;
 #[cfg(feature = "testing")]
 pub(crate) mod waits;
 
+use std::hint::cold_path;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::Waker;
@@ -23,6 +24,7 @@ use std::task::Waker;
 use bytes::Bytes;
 
 use self::calls::Calls;
+use self::expected::Woken;
 use self::outside::Outside;
 use super::Services;
 use super::obstacle::Obstacle;
@@ -37,7 +39,7 @@ use crate::journal::{Draft, Event, Outcome, RunAborted};
 use crate::replay::{Fork, Known, Past, WaitingCall};
 use crate::store::{Changes, StoreError};
 
-pub(crate) use clearance::{Clearance, Intended};
+pub(crate) use clearance::{Asks, BeganBody, Clearance, Intended};
 pub(crate) use keyed::KeyedTurn;
 
 /// Shared between the driver of one run and the calls inside it.
@@ -113,6 +115,7 @@ impl State {
         let taken = self.calls.insert(id, Waiting::new(view, waker, recorded));
         // It cannot be: ids are claimed one by one. If it were, waiting for ever would hide it.
         if let Some(first) = taken {
+            cold_path();
             let error = Error::fatal(format!(
                 "two calls of `{name}` share {id}, at {} and at {site}: this is a bug of \
                  workflow-runtime",
@@ -168,7 +171,7 @@ struct Waiting {
     due: Option<Timestamp>,
     /// The journal has its outcome: it waits for that, whatever the phase.
     recorded: bool,
-    /// The waker of the attempt that runs.
+    /// The waker of the attempt that runs and waits.
     body: Option<Arc<CallWaker>>,
     /// Whether its intent is on record.
     intent: clearance::Intent,
@@ -358,18 +361,30 @@ impl RunCore {
             && !self.services.pauses.holds(&self.identity.workflow_name)
     }
 
-    /// Says whether a new attempt may begin, and counts it if so.
-    pub(crate) fn begin_body(&self, id: StepId, waker: &Arc<CallWaker>) -> bool {
+    /// Says whether a new attempt may begin, and counts it if so. If it is cleared at once, its body may start: there is
+    /// nothing to be announced and nothing to be waited for.
+    pub(crate) fn begin_body(&self, id: StepId, asks: Asks) -> BeganBody {
         let mut state = self.state();
-        let may = self.begins(&state);
-        if may {
-            state.bodies += 1;
-            if let Some(call) = state.calls.get_mut(&id) {
-                call.body = Some(waker.clone());
-                call.due = None; // it waits for more than a time now
-            }
+        if !self.begins(&state) {
+            return BeganBody::No;
         }
-        may
+        let state = &mut *state;
+        state.bodies += 1;
+        let Some(call) = state.calls.get_mut(&id) else {
+            return BeganBody::ToBeCleared;
+        };
+        call.due = None; // it waits for more than a time now
+        match !asks.announced && call.intent.is_none() && state.prefix.suffices(asks.synced) {
+            true => BeganBody::Cleared,
+            false => BeganBody::ToBeCleared,
+        }
+    }
+
+    /// A body waits: whether it is polled once it is woken is to be looked after.
+    pub(crate) fn watch_body(&self, id: StepId, waker: &Arc<CallWaker>) {
+        if let Some(call) = self.state().calls.get_mut(&id) {
+            call.body = Some(waker.clone());
+        }
     }
 
     /// A body that had begun has ended or was dropped.
@@ -512,9 +527,16 @@ impl RunCore {
         self.state().dropped.remove(&id)
     }
 
-    /// Gives a waiting call its outcome. `false` if it does not wait any more.
-    pub(crate) fn deliver(&self, id: StepId, time: Timestamp, delivered: Delivered) -> bool {
-        let waker = {
+    /// Gives a waiting call its outcome. `false` if it does not wait any more. By the driver, at work, which gives the
+    /// workflow's own waker.
+    pub(crate) fn deliver(
+        &self,
+        id: StepId,
+        time: Timestamp,
+        delivered: Delivered,
+        workflow: &Waker,
+    ) -> bool {
+        let woken = {
             let mut state = self.state();
             // In tolerant replay an older outcome can follow a newer one; time goes on all the same.
             state.now = state.now.max(time);
@@ -526,7 +548,7 @@ impl RunCore {
             match state.calls.get_mut(&id) {
                 Some(call) => {
                     call.delivered = Some(delivered);
-                    call.waker.clone()
+                    Woken::of(&call.waker, workflow)
                 }
                 None => {
                     state.dropped.remove(&id);
@@ -534,7 +556,7 @@ impl RunCore {
                 }
             }
         };
-        wake_by_engine(&waker);
+        woken.wake(&self.signal);
         true
     }
 

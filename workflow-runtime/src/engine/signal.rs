@@ -62,6 +62,11 @@ impl RunSignal {
         self.woken.store(true, Ordering::Release);
     }
 
+    /// Says whether the workflow wants to be polled. By its driver.
+    pub(crate) fn is_woken(&self) -> bool {
+        self.woken.load(Ordering::Acquire)
+    }
+
     /// The driver begins to work.
     pub(crate) fn begin_driving(&self) {
         self.driving.store(true, Ordering::SeqCst);
@@ -199,6 +204,7 @@ impl CallWaker {
 
     fn polled(&self) {
         if let Some(run) = &self.run
+            && self.woken_at.load(Ordering::Acquire) != 0
             && self.woken_at.swap(0, Ordering::AcqRel) != 0
         {
             run.unpolled.fetch_sub(1, Ordering::AcqRel);

@@ -91,7 +91,7 @@ async fn end_now(shared: &Arc<Shared>, run: RunId, reason: Box<str>) -> Result<E
         run,
         epoch: claim.epoch,
         first_seq,
-        frames: vec![frame],
+        frames: frame.into(),
         end: Some(RunEnd {
             kind: EndKind::Cancelled,
             at,

@@ -4,6 +4,7 @@
 //! which this process owns the run, and how many letters were moved into the journal. One call, one
 //! append; it never waits for it.
 
+use std::hint::cold_path;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
@@ -13,7 +14,8 @@ use crate::clock::{Clock, Timestamp};
 use crate::ids::{RunId, StepId};
 use crate::journal::{Chain, Companion, Draft, Effect, Event, Room};
 use crate::store::{
-    AckSlot, Append, BoxFuture, Changes, Durability, Epoch, RunEnd, Store, StoreError, StoreResult,
+    AckSlot, Append, BoxFuture, Changes, Durability, Epoch, Frames, RunEnd, Store, StoreError,
+    StoreResult,
 };
 
 /// Appends to one run's journal.
@@ -69,14 +71,22 @@ pub(crate) struct Commit {
     pub(crate) ack: Ack,
     /// What is delivered, in journal order: nearly always one.
     pub(crate) first: Option<(Due, Timestamp)>,
-    pub(crate) others: Vec<(Due, Timestamp)>,
-    /// The steps that it says are about to run.
-    pub(crate) announced: Vec<StepId>,
     /// The sequence number behind it.
     pub(crate) end: u64,
     pub(crate) durability: Durability,
+    /// What hardly an append has, apart: every step is one.
+    pub(crate) more: Option<Box<More>>,
+}
+
+/// What else happens once an append is durable.
+#[derive(Default)]
+pub(crate) struct More {
+    /// What is delivered behind the first.
+    pub(crate) others: Vec<(Due, Timestamp)>,
+    /// The steps that it says are about to run.
+    pub(crate) announced: Vec<StepId>,
     /// Whom the engine has to tell.
-    pub(crate) news: Option<Box<News>>,
+    pub(crate) news: Option<News>,
     /// The mark that goes with it.
     pub(super) unmarked: Option<Box<Marked>>,
 }
@@ -95,6 +105,37 @@ pub(crate) struct News {
 }
 
 impl Writer {
+    /// Appends the outcome of one step, with nothing beside it: nearly every append is that.
+    pub(crate) fn append_plain(&mut self, mut draft: Draft) -> Commit {
+        let durability = draft.durability().unwrap_or(self.durability);
+        let first_seq = self.chain.next_seq();
+        let time = self.clock.now().max(self.last_time);
+        self.last_time = time;
+        let frame = draft.seal_in(time, &mut self.chain, &mut self.room);
+        let append = Append {
+            run: self.run,
+            epoch: self.epoch,
+            first_seq,
+            frames: frame.into(),
+            end: None,
+            taken: std::mem::take(&mut self.taken),
+            changes: None,
+            durability,
+        };
+        let ack = self.hand_over(append);
+        let due = match draft.into_effect() {
+            Effect::Delivers(call) => Some((Due::Call(call), time)),
+            _ => None,
+        };
+        Commit {
+            ack,
+            first: due,
+            end: self.chain.next_seq(),
+            durability,
+            more: None,
+        }
+    }
+
     /// Appends records, in order, and leaves the list empty. With `sync`, all before it is synced
     /// whatever they ask for themselves, also if there are none.
     pub(crate) fn append(
@@ -105,17 +146,18 @@ impl Writer {
         unmarked: Option<Box<Marked>>,
     ) -> Commit {
         let first_seq = self.chain.next_seq();
-        let (mut first, mut others, mut announced) = (None, Vec::new(), Vec::new());
+        let (mut first, mut more) = (None, More::default());
         let mut synced = sync || (changes.is_some() && self.durability == Durability::Synced);
         let mut end = None;
         let mut companions = Vec::new();
-        let mut frames = Vec::with_capacity(drafts.len());
+        let mut frames = Frames::default();
         for mut draft in drafts.drain(..) {
             // One that is to be synced brings all the others along.
             synced |= draft.durability().unwrap_or(self.durability) == Durability::Synced;
             let time = self.clock.now().max(self.last_time);
             self.last_time = time;
             if let Some(messages) = draft.take_messages() {
+                cold_path();
                 synced = true; // a message must not go out and its outcome be lost with the power
                 let seq = self.chain.next_seq();
                 let notes = messages.into_iter();
@@ -128,11 +170,13 @@ impl Writer {
                 Effect::Delivers(call) => Due::Call(call),
                 Effect::Receives(letter) => Due::Letter(letter),
                 Effect::Ends(kind) => {
+                    cold_path();
                     end = Some((kind, time));
                     continue;
                 }
                 Effect::Announces(call) => {
-                    announced.push(call);
+                    cold_path();
+                    more.announced.push(call);
                     continue;
                 }
                 Effect::Nothing => continue,
@@ -140,14 +184,13 @@ impl Writer {
             if first.is_none() {
                 first = Some((due, time));
             } else {
-                others.push((due, time));
+                more.others.push((due, time));
             }
         }
-        let news = changes
-            .as_deref()
-            .map(|changes| Box::new(News::of(changes)));
-        let mut changes = changes;
+        more.news = changes.as_deref().map(News::of);
+        more.unmarked = unmarked;
         if !companions.is_empty() {
+            cold_path();
             synced |= self.durability == Durability::Synced;
             let changes = changes.get_or_insert_default();
             let notes = companions.iter().flat_map(|with| with.notes());
@@ -176,12 +219,9 @@ impl Writer {
         Commit {
             ack,
             first,
-            others,
-            announced,
             end: self.chain.next_seq(),
             durability,
-            news,
-            unmarked,
+            more: more.counts().then(|| Box::new(more)),
         }
     }
 
@@ -232,6 +272,15 @@ fn settling(
         };
         settled.await.unwrap_or_else(gone)
     })
+}
+
+impl More {
+    fn counts(&self) -> bool {
+        !self.others.is_empty()
+            || !self.announced.is_empty()
+            || self.news.is_some()
+            || self.unmarked.is_some()
+    }
 }
 
 impl News {

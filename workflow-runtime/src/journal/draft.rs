@@ -28,7 +28,7 @@ pub(crate) struct StepCompletedParts<'a> {
     pub(crate) scope: &'a str,
     pub(crate) source: Source,
     pub(crate) input_digest: InputDigest,
-    pub(crate) input: Option<&'a Bytes>,
+    pub(crate) input: Option<&'a [u8]>,
     pub(crate) attempts: u32,
     pub(crate) called_at: Timestamp,
     pub(crate) attempt_began_at: Timestamp,
@@ -92,12 +92,18 @@ const TIME_LEN: usize = 9;
 /// Bytes before a record's fields in a frame: format version, tag, time.
 const HEAD_LEN: usize = 2 + TIME_LEN;
 
+// As many as `frame` writes.
+const _: () = assert!(HEAD_LEN == 11);
+
 /// The most room a thread keeps for the next record.
-const KEPT_ROOM: usize = 16 * 1024;
+const KEPT_ROOM: usize = 4 * 1024;
+
+/// What most records need: a draft whose thread has no room for it begins with as much.
+const USUAL_LEN: usize = 256;
 
 /// A record that wants its time and its place in the chain.
 pub(crate) struct Draft {
-    /// The frame that it will be, with room for both: nothing is copied when it gets them.
+    /// The frame that it will be but for its link, with room for the time. The thread gets it back when it is sealed.
     frame: Vec<u8>,
     effect: Effect,
     /// What it must survive, if that is not what the engine says.
@@ -233,6 +239,13 @@ impl Draft {
         matches!(self.effect, Effect::Announces(announced) if announced == call)
     }
 
+    /// Says whether the record is a call's outcome, with nothing beside it.
+    pub(crate) fn is_plain(&self) -> bool {
+        matches!(self.effect, Effect::Delivers(_))
+            && self.companion.is_none()
+            && self.messages.is_none()
+    }
+
     /// Says whether the run's own code made the record: it did not come by letter.
     pub(crate) fn is_own(&self) -> bool {
         !matches!(self.effect, Effect::Receives(_))
@@ -258,16 +271,21 @@ impl Draft {
 
     /// Gives the record its time and its place. Once: the bytes are the frame's then.
     pub(crate) fn seal(&mut self, time: Timestamp, chain: &mut Chain) -> Bytes {
-        chain.seal_in_place(self.timed(time))
+        let frame = self.timed(time);
+        let sealed = chain.seal_in_place(exactly(&frame));
+        keep_room(frame);
+        sealed
     }
 
     /// The same, with the frame where the run has room for it.
     pub(crate) fn seal_in(&mut self, time: Timestamp, chain: &mut Chain, room: &mut Room) -> Bytes {
         let frame = self.timed(time);
-        match room.takes(frame.len() + LINK_LEN) {
+        let sealed = match room.takes(frame.len() + LINK_LEN) {
             true => chain.seal_in(&frame, room),
-            false => chain.seal_in_place(frame),
-        }
+            false => chain.seal_in_place(exactly(&frame)),
+        };
+        keep_room(frame);
+        sealed
     }
 
     fn timed(&mut self, time: Timestamp) -> Vec<u8> {
@@ -280,24 +298,35 @@ impl Draft {
     }
 }
 
-/// Encodes a record as a frame with room for its time, and as much more as its link takes.
+thread_local! {
+    /// Room for one record: how long it is, is known when it is encoded.
+    static ROOM: Cell<Vec<u8>> = const { Cell::new(Vec::new()) };
+}
+
+/// Encodes a record as a frame with room for its time, in the thread's room if that is free.
 fn frame(tag: u8, encode: impl FnOnce(&mut Vec<u8>)) -> Vec<u8> {
-    thread_local! {
-        /// Room for one record: how long it is, is known when it is encoded.
-        static ROOM: Cell<Vec<u8>> = const { Cell::new(Vec::new()) };
+    let mut frame = ROOM.take();
+    frame.clear();
+    if frame.capacity() == 0 {
+        frame.reserve(USUAL_LEN);
     }
-    let mut room = ROOM.take();
-    room.clear();
-    room.extend_from_slice(&[FORMAT_VERSION, tag]);
-    room.extend_from_slice(&[0; TIME_LEN]);
-    encode(&mut room);
-    // Exactly: bytes with room left over would be given a count of their own.
-    let mut frame = Vec::with_capacity(room.len() + LINK_LEN);
-    frame.extend_from_slice(&room);
-    if room.capacity() <= KEPT_ROOM {
-        ROOM.set(room);
-    }
+    frame.extend_from_slice(&[FORMAT_VERSION, tag, 0, 0, 0, 0, 0, 0, 0, 0, 0]);
+    encode(&mut frame);
     frame
+}
+
+/// Gives the thread a sealed draft's room for its next one.
+fn keep_room(frame: Vec<u8>) {
+    if frame.capacity() <= KEPT_ROOM {
+        ROOM.set(frame);
+    }
+}
+
+/// A copy with as much more room as a link takes, exactly: bytes with room left over would be given a count of their own.
+fn exactly(frame: &[u8]) -> Vec<u8> {
+    let mut exact = Vec::with_capacity(frame.len() + LINK_LEN);
+    exact.extend_from_slice(frame);
+    exact
 }
 
 impl StepCompletedParts<'_> {
@@ -387,7 +416,7 @@ mod tests {
                     scope: &step.scope,
                     source: Source(site),
                     input_digest: step.input_digest,
-                    input: step.input.as_ref(),
+                    input: step.input.as_deref(),
                     attempts: step.attempts,
                     called_at: step.called_at,
                     attempt_began_at: step.attempt_began_at,

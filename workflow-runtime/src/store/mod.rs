@@ -36,6 +36,7 @@
 mod ack;
 pub mod conformance;
 mod error;
+mod frames;
 mod lines;
 pub mod memory;
 mod notes;
@@ -54,6 +55,7 @@ use crate::ids::RunId;
 
 pub use ack::{AckSender, AckSlot};
 pub use error::{StoreError, StoreResult};
+pub use frames::Frames;
 pub use lines::Newest;
 pub use notes::{Guard, NoteChange, NoteKey};
 pub use runs::{

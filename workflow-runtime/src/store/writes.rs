@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 
-use super::{Durability, Epoch, Guard, NoteChange, RunEnd, RunHeader, StoreResult};
+use super::{Durability, Epoch, Frames, Guard, NoteChange, RunEnd, RunHeader, StoreResult};
 use crate::clock::Timestamp;
 use crate::ids::RunId;
 
@@ -40,7 +40,7 @@ pub struct Append {
     /// The sequence number of the first frame.
     pub first_seq: u64,
     /// The frames, in order. May be empty: then it makes durable what stands before it, and its changes.
-    pub frames: Vec<Bytes>,
+    pub frames: Frames,
     /// How the run ends with the last frame, if it does. Letters that wait for it are dropped then, unless it
     /// goes on as a new run: these get them (see [`Newest`](super::Newest)).
     pub end: Option<RunEnd>,

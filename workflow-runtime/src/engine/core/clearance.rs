@@ -29,6 +29,10 @@ pub(super) enum Intent {
 }
 
 impl Intent {
+    pub(super) fn is_none(self) -> bool {
+        self == Self::None
+    }
+
     pub(super) fn is_written(self) -> bool {
         self == Self::Written
     }
@@ -46,6 +50,26 @@ impl State {
 pub(crate) struct Intended {
     pub(crate) attempt: u32,
     pub(crate) at: Timestamp,
+}
+
+/// What a body asks for before it starts.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Asks {
+    /// Its intent is to be on record.
+    pub(crate) announced: bool,
+    /// All before it is to survive a power cut.
+    pub(crate) synced: bool,
+}
+
+/// What a call is told that wants to begin an attempt.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum BeganBody {
+    /// It may not.
+    No,
+    /// It has begun; whether its body may start is asked for when that is ready.
+    ToBeCleared,
+    /// It has begun, and its body may start.
+    Cleared,
 }
 
 /// What a call with a body ready to start is told.
@@ -76,6 +100,13 @@ pub(super) struct Prefix {
     waiting: IdSet<StepId>,
 }
 
+impl Prefix {
+    /// Says whether a body may start with what is on the disk.
+    pub(super) fn suffices(&self, synced: bool) -> bool {
+        !synced || self.synced >= self.buffered
+    }
+}
+
 impl RunCore {
     /// Everything up to `end` may be lost with the power.
     pub(crate) fn assume_buffered(&self, end: u64) {
@@ -92,7 +123,7 @@ impl RunCore {
     }
 
     /// Says whether a body that is ready may start.
-    pub(crate) fn clear(&self, id: StepId, announced: bool, synced: bool) -> Clearance {
+    pub(crate) fn clear(&self, id: StepId, asks: Asks) -> Clearance {
         let mut state = self.state();
         let state = &mut *state;
         let Some(call) = state.calls.get(&id) else {
@@ -104,12 +135,12 @@ impl RunCore {
             return Clearance::Refused;
         }
         match call.intent {
-            Intent::None if announced => return Clearance::Announce,
+            Intent::None if asks.announced => return Clearance::Announce,
             Intent::Written => return Clearance::Wait,
             Intent::None | Intent::Durable | Intent::Found(_) => {}
         }
         let prefix = &mut state.prefix;
-        if !synced || prefix.synced >= prefix.buffered {
+        if prefix.suffices(asks.synced) {
             return Clearance::Start;
         }
         prefix.wanted |= prefix.asked < prefix.buffered;

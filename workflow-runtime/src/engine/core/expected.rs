@@ -20,6 +20,14 @@ pub(crate) enum Woken {
 }
 
 impl Woken {
+    /// Whom a call's waker is for. The workflow's own waker is given, to be known among those that calls have.
+    pub(super) fn of(call: &Waker, workflow: &Waker) -> Self {
+        match call.will_wake(workflow) {
+            true => Self::Workflow,
+            false => Self::Inner(call.clone()),
+        }
+    }
+
     /// Wakes it in the engine's name.
     pub(crate) fn wake(self, run: &RunSignal) {
         match self {
@@ -56,10 +64,7 @@ impl RunCore {
             return None;
         }
         call.delivered = Some(Delivered::Recorded(step.outcome()));
-        let woken = match call.waker.will_wake(workflow) {
-            true => Woken::Workflow,
-            false => Woken::Inner(call.waker.clone()),
-        };
+        let woken = Woken::of(&call.waker, workflow);
         state.now = state.now.max(delivery.time);
         state.repeating &= !is_last;
         if let Some(past) = &mut state.past {

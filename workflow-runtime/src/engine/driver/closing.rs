@@ -7,6 +7,7 @@
 
 use std::borrow::Cow;
 use std::collections::VecDeque;
+use std::hint::cold_path;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
@@ -247,6 +248,7 @@ impl Driver {
         while let Some(ending) = &mut self.ending
             && let Some(reading) = &mut ending.reading
         {
+            cold_path();
             let Poll::Ready(read) = reading.as_mut().poll(cx) else {
                 return Ok(());
             };

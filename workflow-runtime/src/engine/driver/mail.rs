@@ -5,6 +5,7 @@
 //! are delivered the same way. Never writes a letter to anybody but the run's parent.
 
 use std::collections::VecDeque;
+use std::hint::cold_path;
 use std::task::{Context, Poll};
 
 use super::portions::PORTION;
@@ -49,6 +50,7 @@ impl Driver {
                 if !self.core.signal.take_mail() {
                     return Ok(());
                 }
+                cold_path();
                 let (store, run) = (self.writer.store.clone(), self.writer.run);
                 let from = self.mailbox.next;
                 self.mailbox.reading = Some(Box::pin(async move { store.mail(run, from).await }));

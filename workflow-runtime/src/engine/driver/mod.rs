@@ -25,6 +25,7 @@ mod verifying;
 use std::borrow::Cow;
 use std::collections::VecDeque;
 use std::future::Future;
+use std::hint::cold_path;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
@@ -258,33 +259,63 @@ impl Driver {
         }
     }
 
+    /// Takes what has come from the store.
+    fn collect(&mut self, cx: &mut Context<'_>) -> Result<(), Exit> {
+        let collected = self.collect_commits(cx);
+        let collected = collected.and_then(|()| self.collect_mail(cx));
+        if let Err(error) = collected {
+            cold_path();
+            return Err(Exit::StoreFailed(error));
+        }
+        self.collect_owed(cx)
+    }
+
     /// Takes the acknowledgements that have come, in order.
     fn collect_commits(&mut self, cx: &mut Context<'_>) -> Result<(), StoreError> {
         while let Some(commit) = self.commits.front_mut() {
             match commit.ack.poll(cx) {
                 Poll::Pending => break,
-                Poll::Ready(Err(error)) => return Err(error),
+                Poll::Ready(Err(error)) => {
+                    cold_path();
+                    return Err(error);
+                }
                 Poll::Ready(Ok(())) => {
-                    self.durable.extend(commit.first.take());
-                    self.durable.extend(commit.others.drain(..));
-                    let news = commit.news.take();
-                    if let Some(unmarked) = commit.unmarked.take() {
-                        unmarked.removed();
-                    }
-                    if self.buffers || !commit.announced.is_empty() {
-                        let (end, durability) = (commit.end, commit.durability);
-                        self.core.acknowledged(end, durability, &commit.announced);
-                    }
                     if let Some(commit) = self.commits.pop_front() {
-                        self.writer.answered(commit.ack);
+                        self.take_commit(commit);
                     }
-                    if let (Some(news), Some(engine)) = (news, self.core.services.engine()) {
-                        engine.spread(*news);
+                    if self.commits.is_empty() {
+                        self.commits.clear(); // the next one lies where this one did, not behind it
                     }
                 }
             }
         }
         Ok(())
+    }
+
+    /// Takes an append that is durable.
+    fn take_commit(&mut self, commit: Commit) {
+        if let Some(first) = commit.first {
+            self.durable.push_back(first);
+        }
+        self.writer.answered(commit.ack);
+        let (end, durability) = (commit.end, commit.durability);
+        let Some(more) = commit.more else {
+            if self.buffers {
+                self.core.acknowledged(end, durability, &[]);
+            }
+            return;
+        };
+        cold_path();
+        self.durable.extend(more.others);
+        if let Some(unmarked) = more.unmarked {
+            unmarked.removed();
+        }
+        if self.buffers || !more.announced.is_empty() {
+            self.core.acknowledged(end, durability, &more.announced);
+        }
+        if let (Some(news), Some(engine)) = (more.news, self.core.services.engine()) {
+            engine.spread(news);
+        }
     }
 
     /// Hands what the calls made to the store; not before the recorded outcomes are used up, so that
@@ -312,11 +343,24 @@ impl Driver {
             let changes = changes.get_or_insert_default();
             changes.notes.push(unmarked.removal());
         }
-        if sync || !self.drafts.is_empty() || changes.is_some() {
+        if let [draft] = &self.drafts[..]
+            && draft.is_plain()
+            && !sync
+            && changes.is_none()
+            && unmarked.is_none()
+            && let Some(draft) = self.drafts.pop()
+        {
+            let commit = self.writer.append_plain(draft);
+            self.expect_commit(commit);
+            self.note_length();
+        } else if sync || !self.drafts.is_empty() || changes.is_some() {
+            cold_path();
             let taken = std::mem::take(&mut self.writer.taken);
-            for (mut drafts, changes) in portions::ahead(&mut self.drafts, &mut changes) {
-                let commit = self.writer.append(&mut drafts, changes, false, None);
-                self.expect_commit(commit);
+            if changes.is_some() || self.drafts.len() > 1 {
+                for (mut drafts, changes) in portions::ahead(&mut self.drafts, &mut changes) {
+                    let commit = self.writer.append(&mut drafts, changes, false, None);
+                    self.expect_commit(commit);
+                }
             }
             self.writer.taken = taken; // with the letters, which are never ahead
             let commit = self
@@ -339,18 +383,23 @@ impl Driver {
     /// Decides what comes next when the workflow waits.
     fn next(&mut self) -> Next {
         if self.end.is_some() {
+            cold_path();
             return self.finish();
         }
         if self.core.is_leaving() {
+            cold_path();
             return self.close();
         }
         if self.winding_down.is_some() {
+            cold_path();
             return self.wind_down();
         }
         if self.reads_owed() {
+            cold_path();
             return Next::Wait;
         }
         if self.next_pass.is_some() {
+            cold_path();
             return self.begin_next_pass();
         }
         match self.stage {
@@ -387,13 +436,19 @@ impl Driver {
 
     /// Delivers what is durable and next in line. `false` if nothing is.
     fn deliver_durable(&mut self) -> bool {
-        match self.durable.pop_front() {
+        let due = self.durable.pop_front();
+        if self.durable.is_empty() {
+            self.durable.clear(); // as with commits
+        }
+        match due {
             Some((Due::Call(id), time)) => {
                 self.core.services.counters.executed();
-                self.core.deliver(id, time, Delivered::Durable);
+                let workflow = &self.workflow_waker;
+                self.core.deliver(id, time, Delivered::Durable, workflow);
                 true
             }
             Some((Due::Letter(letter), time)) => {
+                cold_path();
                 self.core.pass_all();
                 self.receive(*letter, time);
                 true
@@ -468,6 +523,7 @@ impl Future for Driver {
         let _rests = this.core.services.tested.clone().map(TellRested);
         this.core.signal.set_task(cx.waker());
         if !this.started && this.core.is_leaving() {
+            cold_path();
             return Poll::Ready(this.leave());
         }
         if this
@@ -478,8 +534,11 @@ impl Future for Driver {
             return Poll::Pending;
         }
         this.core.signal.begin_driving();
+        // Right after a delivery nothing else is looked for: the workflow is polled first.
+        let mut looks = true;
         loop {
-            if this.is_leaving() {
+            if looks && this.is_leaving() {
+                cold_path();
                 // Until the store answers, nothing may be written under an epoch that may be gone.
                 match this.fall_asleep(cx) {
                     Ok(Some(exit)) => return Poll::Ready(exit),
@@ -488,13 +547,9 @@ impl Future for Driver {
                     Err(error) => return Poll::Ready(Exit::StoreFailed(error)),
                 }
             }
-            if let Err(error) = this
-                .collect_commits(cx)
-                .and_then(|()| this.collect_mail(cx))
+            if std::mem::replace(&mut looks, true)
+                && let Err(exit) = this.collect(cx)
             {
-                return Poll::Ready(Exit::StoreFailed(error));
-            }
-            if let Err(exit) = this.collect_owed(cx) {
                 return Poll::Ready(exit);
             }
             // To quiescence: as long as the workflow wakes itself, it is polled again before
@@ -511,14 +566,14 @@ impl Future for Driver {
                 continue;
             }
             match this.next() {
-                Next::Again => {}
+                Next::Again => looks = !this.core.signal.is_woken(),
                 Next::Exit(exit) => return Poll::Ready(exit),
                 Next::Wait => {
                     if !this.core.signal.may_rest() {
                         continue;
                     }
                     this.watch_bodies(cx);
-                    if this.core.bodies() == 0 && this.commits.is_empty() {
+                    if this.commits.is_empty() && this.core.bodies() == 0 {
                         if this.stage == Stage::Live && this.marked.is_some() {
                             this.append(None, false, true); // it has come to a wait, and the process lives
                             continue;

@@ -3,6 +3,7 @@
 //! Owns the one place where a workflow's future is polled and the one where it is dropped, both with its
 //! context set and its panics caught. It never decides what is delivered.
 
+use std::hint::cold_path;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::task::{Context, Poll};
 
@@ -19,6 +20,7 @@ impl Driver {
     /// Polls the workflow's code once. `Some` if that ends the drive.
     pub(super) fn poll_workflow(&mut self) -> Option<Exit> {
         if self.core.signal.take_foreign() && !self.warned_foreign {
+            cold_path();
             self.warned_foreign = true;
             self.warn(Warning::FOREIGN_WAKE);
         }
@@ -40,6 +42,7 @@ impl Driver {
                 self.end = Some(end);
             }
             Err(panic) => {
+                cold_path();
                 self.drop_workflow();
                 self.write_outbox(None);
                 return Some(self.park(Obstacle::panicked(panic_message(panic.as_ref()))));
@@ -50,33 +53,40 @@ impl Driver {
 
     /// Acts on what keeps the run from going on. `Some` if that ends the drive.
     pub(super) fn meet_trouble(&mut self) -> Option<Exit> {
-        match self.core.take_trouble() {
-            None => None,
-            Some(Trouble::Store(error)) => {
+        let trouble = self.core.take_trouble()?;
+        cold_path();
+        self.meet(trouble)
+    }
+
+    /// Acts on one trouble.
+    #[inline(never)]
+    fn meet(&mut self, trouble: Trouble) -> Option<Exit> {
+        match trouble {
+            Trouble::Store(error) => {
                 self.drop_workflow();
                 Some(Exit::StoreFailed(error))
             }
-            Some(Trouble::Checkpoint(input)) => {
+            Trouble::Checkpoint(input) => {
                 self.drop_workflow();
                 self.next_pass = Some(Box::new(NextPass::Again(input)));
                 None
             }
-            Some(Trouble::Continue(call)) => {
+            Trouble::Continue(call) => {
                 self.drop_workflow();
                 self.next_pass = Some(Box::new(NextPass::NewRun(call)));
                 None
             }
-            Some(Trouble::Abort(aborted)) => {
+            Trouble::Abort(aborted) => {
                 self.give_up(End::Aborted(aborted));
                 None
             }
-            Some(Trouble::Fail(error)) => {
+            Trouble::Fail(error) => {
                 let payload = self.core.end_payloads().encode(&error);
                 let payload = payload.unwrap_or_default();
                 self.give_up(End::Failed(Outcome::Broken(payload)));
                 None
             }
-            Some(Trouble::Park(obstacle)) => {
+            Trouble::Park(obstacle) => {
                 self.drop_workflow();
                 self.write_outbox(None);
                 Some(self.park(obstacle))

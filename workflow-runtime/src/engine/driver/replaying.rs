@@ -97,7 +97,8 @@ impl Driver {
             Recorded::Step(step) => Delivered::Recorded(step.outcome()),
             _ => Delivered::Durable,
         };
-        self.core.deliver(id, delivery.time, delivered);
+        let workflow = &self.workflow_waker;
+        self.core.deliver(id, delivery.time, delivered, workflow);
         Next::Again
     }
 

@@ -52,7 +52,7 @@ pub async fn forgetting_leaves_what_was_not_forgotten(harness: &dyn Harness) {
         epoch = claim.expect("claimed").expect("there").epoch;
     }
     let mut last = ending(1, epoch, next, EndKind::Completed);
-    last.frames = vec![frame(1, next, 700)];
+    last.frames = frame(1, next, 700).into();
     store.append(last).await.expect("ends");
     assert_eq!(kept(&*store, 1, 700).await.0, next + 1);
     if let Some(reopened) = harness.again(store).await {

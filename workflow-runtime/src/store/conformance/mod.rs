@@ -263,7 +263,7 @@ fn append(n: u64, epoch: Epoch, seq: u64, frames: Vec<Bytes>) -> Append {
         run: id(n),
         epoch,
         first_seq: seq,
-        frames,
+        frames: frames.into(),
         end: None,
         taken: 0,
         changes: None,

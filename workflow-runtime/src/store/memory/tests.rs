@@ -36,7 +36,7 @@ fn append(n: u8, seq: u64, durability: Durability) -> Append {
         run: RunId::from_bytes([n; 16]),
         epoch: Epoch::FIRST,
         first_seq: seq,
-        frames: vec![Bytes::from_static(b"next")],
+        frames: Bytes::from_static(b"next").into(),
         end: None,
         taken: 0,
         changes: None,

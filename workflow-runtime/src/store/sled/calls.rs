@@ -5,6 +5,7 @@
 
 use std::fmt::Display;
 use std::future::{poll_fn, ready};
+use std::hint::cold_path;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -74,29 +75,25 @@ impl Store for SledStore {
             .map_or(Ok(()), changes_fit)
             .and_then(|()| fits(run, bytes));
         if let Err(error) = fits {
+            cold_path();
             return refuse(error);
         }
-        // All that can be done without the lock is: every step comes by here. Nor is it waited for.
+        // Every step comes by here, so while the committer works the store's lock is not even looked at: it takes in what
+        // came when it has the lock anyway, with what it will need of the run in its cache.
         let epoch = append.epoch;
-        let mut append = Appending::from(append);
-        let mut state = match self.shared.try_lock() {
-            Some(state) => state,
-            None => {
-                let slot = Arc::clone(slot);
-                let arrival = Arrival {
-                    epoch,
-                    append,
-                    slot,
-                    bytes,
-                };
-                match self.shared.inbox.put(arrival) {
-                    Ok(()) => return None,
-                    Err(back) => append = back.append,
-                }
-                self.shared.lock()
-            }
+        let arrival = Arrival {
+            epoch,
+            append: Appending::from(append),
+            slot: Arc::clone(slot),
+            bytes,
         };
+        let mut append = match self.shared.inbox.put(arrival) {
+            Ok(()) => return None,
+            Err(back) => back.append,
+        };
+        let mut state = self.shared.lock();
         if let Err(error) = state.open() {
+            cold_path();
             return refuse(error);
         }
         match state.table.accept_append(epoch, &mut append) {
@@ -105,8 +102,12 @@ impl Store for SledStore {
                 self.shared.push(state, op, bytes);
                 None
             }
-            Some(Err(error)) => refuse(error),
+            Some(Err(error)) => {
+                cold_path();
+                refuse(error)
+            }
             None => {
+                cold_path();
                 drop(state);
                 refuse(self.shared.refusal(run))
             }

@@ -4,7 +4,6 @@
 
 use bytes::Bytes;
 
-use super::frames::Frames;
 use super::ledger::Ledger;
 use super::op::Appending;
 use super::table::{Live, Table};
@@ -91,12 +90,7 @@ fn appended(append: Appending, table: &mut Table, ledger: &mut Ledger, commit: u
     // Raised when it was accepted already, but for what a run was created with.
     live.next_seq = live.next_seq.max(append.first_seq + things as u64);
     let before = live.tail_bytes;
-    match append.frames {
-        Frames::One(frame) => live.push(frame, commit),
-        Frames::Some(frames) => frames
-            .into_iter()
-            .for_each(|frame| live.push(frame, commit)),
-    }
+    append.frames.for_each(|frame| live.push(frame, commit));
     let bytes = live.tail_bytes - before;
     if append.taken == 0 && append.end.is_none() {
         // Nothing but its length has changed, so nothing else is looked at.

@@ -131,7 +131,7 @@ impl Group {
 
     fn append(&mut self, shared: &Shared, mut append: Appending) -> StoreResult<()> {
         let run = append.run;
-        let frames = append.frames.as_slice();
+        let frames = &append.frames;
         self.draft
             .appended(run, append.first_seq, frames, append.end);
         if append.taken > 0 {

@@ -1,11 +1,12 @@
-//! The inbox: appends that came while somebody else had the store's lock.
+//! The inbox: appends that came while the committer was at work.
 //!
 //! Owns what waits there, and the rule that nothing is left in it that nobody will see: while the committer
 //! sleeps, and once the store takes no more, it takes nothing. Whoever takes the store's lock takes in what is
 //! here first, so that everybody sees calls in the order in which they were made. It never judges an append.
 //!
 //! It is there because the lock is held for as long as a group takes to be published, some tens of
-//! microseconds, several thousand times a second, and whoever drives runs has better things to do than to wait for that.
+//! microseconds, several thousand times a second, and whoever drives runs has better things to do than to wait for that, or
+//! to fetch what the committer knows of the run from its cache.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

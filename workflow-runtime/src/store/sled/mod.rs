@@ -26,7 +26,6 @@ mod durable;
 mod erase;
 mod files;
 mod forgotten;
-mod frames;
 #[cfg(test)]
 mod gaps;
 mod group;

@@ -4,12 +4,11 @@
 
 use tokio::sync::oneshot;
 
-use super::frames::Frames;
 use crate::clock::Timestamp;
 use crate::ids::RunId;
 use crate::store::{
-    AckSender, Append, Changes, Commit, Committed, Creation, Durability, Epoch, NewRun, Parking,
-    Released, Reopening, RunEnd, StoreError, StoreResult,
+    AckSender, Append, Changes, Commit, Committed, Creation, Durability, Epoch, Frames, NewRun,
+    Parking, Released, Reopening, RunEnd, StoreError, StoreResult,
 };
 
 /// Where an answer goes.
@@ -52,7 +51,7 @@ impl From<Append> for Appending {
         Self {
             run: append.run,
             first_seq: append.first_seq,
-            frames: append.frames.into(),
+            frames: append.frames,
             end: append.end,
             taken: append.taken,
             changes: append.changes,
@@ -91,9 +90,7 @@ impl Op {
     pub(super) fn bytes(&self) -> usize {
         match self {
             Self::Create(run, _) => bytes_of_run(run),
-            Self::Append(append, _) => {
-                bytes_of_append(append.frames.as_slice(), append.changes.as_deref())
-            }
+            Self::Append(append, _) => bytes_of_append(&append.frames, append.changes.as_deref()),
             Self::Commit(commit, _) => bytes_of_changes(&commit.changes),
             Self::Park(_, Some(parking), _) => {
                 parking.report.len() + parking.detail.as_ref().map_or(0, bytes::Bytes::len)

@@ -8,7 +8,7 @@ use std::collections::VecDeque;
 use std::fs::File;
 use std::path::PathBuf;
 use std::sync::atomic::AtomicU64;
-use std::sync::{Condvar, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, TryLockError};
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard};
 use std::time::{Duration, Instant};
 
 use tokio::sync::watch;
@@ -180,17 +180,6 @@ impl Shared {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         state.take_in(&self.inbox);
         state
-    }
-
-    /// The same, unless somebody else has the lock.
-    pub(super) fn try_lock(&self) -> Option<MutexGuard<'_, State>> {
-        let mut state = match self.state.try_lock() {
-            Ok(state) => state,
-            Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
-            Err(TryLockError::WouldBlock) => return None,
-        };
-        state.take_in(&self.inbox);
-        Some(state)
     }
 
     /// Returns the database for as long as the guard lives.

@@ -26,8 +26,12 @@ pub(super) const MAX_TAIL_BYTES: usize = 16 * 1024;
 /// The same for a run that forgets: most of what it has in memory will be forgotten before it has to be archived.
 pub(super) const MAX_FORGETFUL_TAIL_BYTES: usize = 64 * 1024;
 
-/// Up to so many frames, a run has room for no more than it has.
+/// Up to so many frames, a run has room for hardly more than it has; from then on for four times as many, up to
+/// [`MANY_FRAMES`]. To grow is to move all of them.
 const FEW_FRAMES: usize = 4;
+
+/// From so many frames on, a run has room for twice as many when it grows.
+const MANY_FRAMES: usize = 64;
 
 /// A committed frame that is in no segment yet.
 #[derive(Debug, Clone)]
@@ -175,9 +179,15 @@ impl Live {
     /// Adds a committed frame.
     pub(super) fn push(&mut self, bytes: Bytes, commit: u64) {
         self.tail_bytes += bytes.len();
-        // One by one at first: most runs that wait have a frame or two, and there are many.
-        if self.tail.len() == self.tail.capacity() && self.tail.len() < FEW_FRAMES {
-            self.tail.reserve_exact(1);
+        // Little at first: most runs that wait have a frame or two, and there are many.
+        let len = self.tail.len();
+        if len == self.tail.capacity() && len < MANY_FRAMES {
+            let more = if len < FEW_FRAMES {
+                len.max(1)
+            } else {
+                3 * len
+            };
+            self.tail.reserve_exact(more);
         }
         self.tail.push(TailFrame { bytes, commit });
     }

@@ -4,6 +4,8 @@
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 
+use bytes::Bytes;
+
 use super::database::{Database, Settings, Write};
 use super::keys::Key;
 use super::table::MAX_TAIL_BYTES;
@@ -96,7 +98,7 @@ pub(super) fn append(n: u64, seq: u64, len: usize) -> Append {
         run: header(n).run,
         epoch: Epoch::FIRST,
         first_seq: seq,
-        frames: vec![vec![2; len].into()],
+        frames: Bytes::from(vec![2; len]).into(),
         end: None,
         taken: 0,
         changes: None,
@@ -273,7 +275,7 @@ async fn a_write_that_is_too_large_is_refused_and_the_store_goes_on() {
     let refused = store.append(large.clone()).await;
     assert!(matches!(refused, Err(StoreError::Io { .. })), "{refused:?}");
     assert_eq!(store.failure(), None);
-    large.frames = vec![vec![3; 20_000_000].into()];
+    large.frames = Bytes::from(vec![3; 20_000_000]).into();
     store.append(large).await.expect("a large one is taken");
     let frames = store.frames(header(2).run, 4, 1).await.expect("readable");
     assert_eq!(frames[0].len(), 20_000_000);

@@ -84,7 +84,7 @@ fn late(header: &RunHeader, epoch: Epoch, first_seq: u64) -> Append {
         run: header.run,
         epoch,
         first_seq,
-        frames: vec![Bytes::from_static(b"from somebody who is not the owner")],
+        frames: Bytes::from_static(b"from somebody who is not the owner").into(),
         end: None,
         taken: 0,
         changes: None,
