@@ -20,6 +20,14 @@ use crate::store::StoreResult;
 /// read, and far more than most stores have.
 const MAX_KEPT: u64 = 64 * 1024 * 1024;
 
+/// Room is made for at least this much where much is kept, although most of it may never be touched. What the usual allocator of
+/// Linux gives out above 32 MiB is the system's and goes back to it at once. From anything smaller that is freed it learns to
+/// keep twice as much, in the heap of every thread, for as long as the process lives.
+const NOT_THE_HEAP: usize = 33 * 1024 * 1024;
+
+/// From how many bytes on that matters.
+const MUCH: usize = 64 * 1024;
+
 /// What a snapshot that sled could not use is called until the store is open.
 const ASIDE: &str = "aside.";
 
@@ -35,8 +43,10 @@ pub(super) struct Keepsake {
 struct KeptFile {
     path: PathBuf,
     len: u64,
-    /// Parts of the file, with where they begin.
-    parts: Vec<(u64, Vec<u8>)>,
+    /// Where parts of the file begin, and how long they are.
+    parts: Vec<(u64, usize)>,
+    /// The parts, one after the other.
+    bytes: Vec<u8>,
 }
 
 impl Keepsake {
@@ -44,7 +54,7 @@ impl Keepsake {
     pub(super) fn take(directory: &Path) -> StoreResult<Self> {
         let mut small = Vec::new();
         for path in snapshots(directory)? {
-            let bytes = fs::read(&path).map_err(|error| io_error("reading", &path, &error))?;
+            let bytes = read(&path).map_err(|error| io_error("reading", &path, &error))?;
             small.push((path, bytes));
         }
         let conf = directory.join("conf");
@@ -136,29 +146,52 @@ fn snapshots(directory: &Path) -> StoreResult<Vec<PathBuf>> {
     Ok(found)
 }
 
+/// Makes room for so many bytes that are kept for a moment.
+fn room_for(len: u64) -> Vec<u8> {
+    let len = usize::try_from(len).unwrap_or_default();
+    Vec::with_capacity(match len < MUCH {
+        true => len,
+        false => len.max(NOT_THE_HEAP),
+    })
+}
+
+fn read(path: &Path) -> std::io::Result<Vec<u8>> {
+    let mut file = File::open(path)?;
+    let mut bytes = room_for(file.metadata()?.len());
+    file.read_to_end(&mut bytes)?;
+    Ok(bytes)
+}
+
 impl KeptFile {
     fn read(path: PathBuf) -> StoreResult<Option<Self>> {
         let failed = |error: std::io::Error| io_error("reading", &path, &error);
-        let mut file = match File::open(&path) {
+        let file = match File::open(&path) {
             Ok(file) => file,
             Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
             Err(error) => return Err(failed(error)),
         };
         let len = file.metadata().map_err(failed)?.len();
-        let mut parts = Vec::new();
-        if len <= MAX_KEPT {
-            let mut bytes = Vec::with_capacity(usize::try_from(len).unwrap_or_default());
-            file.read_to_end(&mut bytes).map_err(failed)?;
-            parts.push((0, bytes));
-        } else {
-            for start in newest_segments(&file, len).map_err(failed)? {
-                let size = (len - start).min(SLED_SEGMENT as u64);
-                let mut bytes = vec![0; usize::try_from(size).expect("at most a segment")];
-                file.read_exact_at(&mut bytes, start).map_err(failed)?;
-                parts.push((start, bytes));
-            }
+        let starts = match len <= MAX_KEPT {
+            true => (0..len).step_by(SLED_SEGMENT).collect(),
+            false => newest_segments(&file, len).map_err(failed)?,
+        };
+        let mut parts = Vec::with_capacity(starts.len());
+        let mut bytes = room_for(len.min(MAX_KEPT));
+        for start in starts {
+            let size = (len - start).min(SLED_SEGMENT as u64);
+            let size = usize::try_from(size).expect("at most a segment");
+            let begin = bytes.len();
+            bytes.resize(begin + size, 0);
+            file.read_exact_at(&mut bytes[begin..], start)
+                .map_err(failed)?;
+            parts.push((start, size));
         }
-        Ok(Some(Self { path, len, parts }))
+        Ok(Some(Self {
+            path,
+            len,
+            parts,
+            bytes,
+        }))
     }
 
     fn restore(&self) -> StoreResult<()> {
@@ -168,7 +201,10 @@ impl KeptFile {
             .write(true)
             .open(&self.path)
             .map_err(failed)?;
-        for (start, bytes) in &self.parts {
+        let mut rest = self.bytes.as_slice();
+        for (start, size) in &self.parts {
+            let (bytes, behind) = rest.split_at(*size);
+            rest = behind;
             let mut now = vec![0; bytes.len()];
             let same = file.read_exact_at(&mut now, *start).is_ok() && now == *bytes;
             if !same {

@@ -56,6 +56,10 @@ const WAIT_AT_MOST: Duration = Duration::from_secs(1);
 /// has to stay below what may be unsynced.
 const ARCHIVE_BUDGET: usize = 384 * 1024;
 
+/// How many runs one archive moves: as many as make it worth its syncs. Each changes three or four pages of sled, of which sled
+/// keeps a copy for every change until the batch is over: some 5 KB a change, and the process keeps what that took.
+const RUNS_AT_ONCE: usize = ENOUGH_RUNS;
+
 /// What a run in an archive costs beside its frames: keys, headers, lengths.
 const RUN_COST: usize = 512;
 
@@ -326,7 +330,7 @@ impl Ledger {
             .iter()
             .map(|note| note.value.as_ref().map_or(0, Bytes::len))
             .sum();
-        while spent < ARCHIVE_BUDGET {
+        while spent < ARCHIVE_BUDGET && moving.len() < RUNS_AT_ONCE {
             let Some(run) = self.due.pop_front() else {
                 self.due_bytes = 0;
                 break;
@@ -388,7 +392,12 @@ impl Ledger {
     /// Counts that something in a commit's block is no longer needed, and returns the file's place.
     pub(super) fn release(&mut self, commit: u64) -> usize {
         let file = self.files.partition_point(|file| file.first <= commit) - 1;
-        self.files[file].live -= 1;
+        let known = &mut self.files[file];
+        known.live -= 1;
+        if known.live == 0 {
+            // Nobody needs anything of it: who did is of no account.
+            known.runs = Vec::new();
+        }
         file
     }
 

@@ -92,9 +92,10 @@ use self::view::Claimed;
 use super::{BoxFuture, Epoch, NoteChange, StoreError, StoreResult};
 use crate::ids::RunId;
 
-/// sled's cache, unless said otherwise: enough for the pages of a busy day, little enough
-/// for a small machine.
-const DEFAULT_CACHE_BYTES: u64 = 64 * 1024 * 1024;
+/// sled's cache, unless said otherwise. sled counts what pages take on disk; in memory they take twice as much and more. What was just
+/// written stays: sled has 256 caches of an equal part each, and a page leaves its own only after a dozen others came to it
+/// (`docs/decisions/0052-less-kept-of-what-left.md` says why that matters).
+const DEFAULT_CACHE_BYTES: u64 = 8 * 1024 * 1024;
 
 /// The most bytes of one append or creation. The engine's own limits are far below.
 const MAX_APPEND_BYTES: usize = 64 * 1024 * 1024;
@@ -126,8 +127,8 @@ impl Default for SledOptions {
 }
 
 impl SledOptions {
-    /// Sets how many bytes of pages sled keeps in memory at most, counted as they are on disk; 64 MiB by default. In memory a page takes
-    /// three times as much and more.
+    /// Sets how many bytes of pages sled keeps in memory at most, counted as they are on disk; 8 MiB by default. In memory a page takes
+    /// twice as much and more.
     #[must_use]
     pub fn cache_bytes(mut self, bytes: u64) -> Self {
         self.cache_bytes = bytes;
