@@ -44,8 +44,14 @@ fn a_pointer_that_claims_four_gigabytes_of_a_short_file_gets_none() {
     feed("annex", hostile::annex, &bytes);
 }
 
+/// Found by reading: one more than the most that a count can be was a panic.
+#[test]
+fn a_count_that_cannot_be_more_is_not_made_more() {
+    feed("annex", hostile::annex, &[0xff; 24 + 100]);
+}
+
 /// Found by reading: in search of the next record a repair hashed all that each place claims which looks like one. Of a file that was
-/// made so, that is the square of its length: an hour for these 8 MiB.
+/// made so, that is the square of its length.
 #[test]
 fn a_file_in_which_a_long_record_seems_to_begin_everywhere_is_searched_in_time() {
     const LEN: usize = 8 * 1024 * 1024;
