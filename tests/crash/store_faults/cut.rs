@@ -65,7 +65,7 @@ pub(super) struct Cut {
     /// The last record that was before it.
     after: usize,
     luck: Luck,
-    pub(super) outcome: Outcome,
+    outcome: Outcome,
 }
 
 /// What children did to a store.
@@ -164,13 +164,24 @@ impl Recording {
         lucks: impl Fn(usize) -> Vec<Luck>,
     ) -> usize {
         let cuts = self.cut(moments, lucks).await;
-        let lost: Vec<&Cut> = cuts.iter().filter(|cut| !cut.is_kept()).collect();
+        let lost = cuts.iter().filter(|cut| !cut.is_kept());
+        let lost: Vec<String> = lost.map(Cut::text).collect();
         assert!(lost.is_empty(), "`{what}`, power cuts: {lost:#?}");
         cuts.len()
     }
 }
 
 impl Cut {
+    /// Says when it was and what became of the store.
+    pub(super) fn text(&self) -> String {
+        let Self {
+            after,
+            luck,
+            outcome,
+        } = self;
+        format!("after record {after}, {luck:?}: {outcome:?}")
+    }
+
     pub(super) fn is_kept(&self) -> bool {
         self.outcome == Outcome::Kept
     }

@@ -28,7 +28,7 @@ async fn cut_power(task: &str) -> Vec<Cut> {
 
 async fn expect_kept(task: &str) {
     for cut in cut_power(task).await {
-        assert!(cut.is_kept(), "`{task}`: {cut:?}");
+        assert!(cut.is_kept(), "`{task}`: {}", cut.text());
     }
 }
 
