@@ -5,12 +5,18 @@
 mod store_faults {
     mod annex;
     mod child;
+    mod compaction;
+    mod cut;
     mod damage;
+    mod damaged_annex;
     mod disk;
     mod killed;
     mod log;
+    mod lying;
     mod power;
     mod reuse;
+    mod said;
     mod story;
+    mod tidying;
     mod work;
 }

@@ -27,6 +27,7 @@ mod forked_families;
 mod forking;
 mod freshness;
 mod guard;
+mod guard_failing;
 mod guard_keys;
 mod hooks;
 mod idempotency;

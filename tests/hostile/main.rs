@@ -65,13 +65,14 @@ fn encrypted(bytes: &[u8]) {
 /// A reader that is fed.
 type Door = fn(&[u8]);
 
-const DOORS: [(&str, Door); 10] = [
+const DOORS: [(&str, Door); 11] = [
     ("record", hostile::record),
     ("journal", hostile::journal),
     ("journal file", hostile::journal_file),
     ("payload", hostile::payload),
     ("note", hostile::note),
     ("block", hostile::block),
+    ("annex", hostile::annex),
     ("key header", hostile::key_header),
     ("stored response", hostile::stored_response),
     ("text", text),
@@ -106,6 +107,13 @@ fn recorded() -> Vec<Vec<u8>> {
     assert!(bodies.len() > 20, "{}", bodies.len());
     bodies.sort();
     bodies
+}
+
+/// A record of the annex around bytes, from the book's page on them.
+fn annexed(bytes: &[u8]) -> Vec<u8> {
+    let hash = blake3::derive_key("workflow-runtime 2026-11 store annex", bytes);
+    let len = (16 + bytes.len() as u32).to_le_bytes();
+    [&len[..], &hash[..16], bytes].concat()
 }
 
 /// A record's body with a few bytes changed, cut, repeated or put in.
@@ -213,6 +221,9 @@ proptest! {
         let len = (block.len() as u32 - 4).to_le_bytes();
         block[..4].copy_from_slice(&len);
         feed("block", hostile::block, &block);
+        // As a record of the annex whose hash is right: whoever can write to a store can do that.
+        feed("annex", hostile::annex, &annexed(&bytes));
+        feed("annex", hostile::annex, &[&bytes[..], &[0; 24], &annexed(&bytes)].concat());
     }
 
     #[test]

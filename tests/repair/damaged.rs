@@ -42,7 +42,7 @@ impl How {
 }
 
 #[derive(Default)]
-struct Tally {
+pub(super) struct Tally {
     cases: usize,
     runs: usize,
     whole: usize,
@@ -52,7 +52,7 @@ struct Tally {
 }
 
 /// Compares what a repair says and made with what was there.
-async fn judge(
+pub(super) async fn judge(
     sound: &Sound,
     to: &Path,
     repaired: &Repaired,
@@ -113,7 +113,13 @@ async fn judge(
 }
 
 /// Damages a copy, repairs it, and checks that the damaged one was not changed.
-fn mend(sound: &Sound, root: &Path, name: &Path, damaged: &[u8], what: &str) -> Repaired {
+pub(super) fn mend(
+    sound: &Sound,
+    root: &Path,
+    name: &Path,
+    damaged: &[u8],
+    what: &str,
+) -> Repaired {
     let (from, to) = (root.join("from"), root.join("to"));
     for old in [&from, &to] {
         let _ = fs::remove_dir_all(old);

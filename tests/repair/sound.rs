@@ -147,6 +147,10 @@ async fn make(stop: Stop) -> Sound {
             tokio::time::sleep(Duration::from_millis(300)).await;
         }
     }
+    with_content(directory, store).await
+}
+
+async fn with_content(directory: TempDir, store: PathBuf) -> Sound {
     // Of a copy: to read it changes it.
     let copy = directory.path().join("copy");
     copy_all(&store, &copy);
@@ -157,6 +161,34 @@ async fn make(stop: Stop) -> Sound {
         store,
         content,
     }
+}
+
+/// Lets a process work whose log is so short that most of its runs lie in the annex alone, in several files.
+async fn make_archived() -> Sound {
+    let directory = tempfile::tempdir().expect("a directory");
+    let store = directory.path().join("store");
+    let short = SledOptions::default().log_file_bytes_for_tests(8 * 1024);
+    let ledger = Ledger::shared();
+    let opened = SledStore::open(&store, short).expect("opens");
+    let builder = engine(&ledger).evict_after(Duration::from_millis(1));
+    let engine = builder.open_with(opened).await.expect("opens");
+    for number in 0..60 {
+        let key = format!("key-{number}");
+        if number % 6 == 5 {
+            engine.start(rent(number)).key(key).await.expect("starts");
+        } else if number % 6 == 4 {
+            let pay = engine.start(pay(number, 2_500)).key(key);
+            pay.await.expect("starts");
+        } else {
+            let run = engine.start(tip(number)).key(key).await.expect("starts");
+            run.result().await.expect("ends");
+        }
+    }
+    settled(&ledger, 70).await;
+    // Long enough for the archive.
+    tokio::time::sleep(Duration::from_millis(1_300)).await;
+    engine.shutdown().await.expect("stops");
+    with_content(directory, store).await
 }
 
 async fn settled(ledger: &Ledger, least: usize) {
@@ -172,15 +204,21 @@ async fn settled(ledger: &Ledger, least: usize) {
     panic!("{before} bodies ran, not {least}");
 }
 
-fn made(stop: Stop) -> Sound {
+fn made(make: impl Future<Output = Sound> + Send + 'static) -> Sound {
     let runtime = tokio::runtime::Runtime::new().expect("a runtime");
-    std::thread::spawn(move || runtime.block_on(make(stop)))
+    std::thread::spawn(move || runtime.block_on(make))
         .join()
         .expect("made")
 }
 
-static CLOSED: LazyLock<Sound> = LazyLock::new(|| made(Stop::InOrder));
-static DROPPED: LazyLock<Sound> = LazyLock::new(|| made(Stop::Dropped));
+static CLOSED: LazyLock<Sound> = LazyLock::new(|| made(make(Stop::InOrder)));
+static DROPPED: LazyLock<Sound> = LazyLock::new(|| made(make(Stop::Dropped)));
+static ARCHIVED: LazyLock<Sound> = LazyLock::new(|| made(make_archived()));
+
+/// A store most of whose runs lie in the annex alone.
+pub(crate) fn archived() -> &'static Sound {
+    &ARCHIVED
+}
 
 pub(crate) fn sound(stop: Stop) -> &'static Sound {
     match stop {

@@ -104,6 +104,12 @@ pub fn block(bytes: &[u8]) {
     crate::store::sled::hostile_block(bytes);
 }
 
+/// Reads a record of the embedded store's annex, and the bytes behind the first 24 as a file of it, to which those point and of which they
+/// are the count.
+pub fn annex(bytes: &[u8]) {
+    crate::store::sled::hostile_annex(bytes);
+}
+
 /// Reads the `Idempotency-Key` header, given once or twice.
 #[cfg(feature = "http")]
 pub fn key_header(bytes: &[u8]) {

@@ -11,6 +11,7 @@ use workflow_runtime::store::ParkReason;
 use workflow_runtime::testing::check_invariants;
 use workflow_runtime::{Engine, EngineError, RunError, RunId, StepId};
 
+use super::patience::patiently;
 use super::workload::{Line, Transferred, World, expected, transfer};
 
 /// What was said, up to some moment. Whatever is in here must be true for ever.
@@ -97,11 +98,13 @@ impl Told {
 
     /// Lets everything that was acknowledged go on to its end, and compares.
     pub(crate) async fn finish(&mut self, engine: &Engine, world: &World, patience: Duration) {
+        let seconds = u32::try_from(patience.as_secs()).unwrap_or(u32::MAX);
         for (number, run) in self.started.clone() {
-            match tokio::time::timeout(patience, self.finish_one(engine, number, run)).await {
-                Ok(Ok(result)) => self.hear(Line::Finished(number, result)),
-                Ok(Err(error)) => self.wrong(format!("1: transfer {number}, {run}: {error}")),
-                Err(_) => self.wrong(format!("14: transfer {number}, {run}, does not go on")),
+            // A process that was stopped for a while has not waited.
+            match patiently(seconds, self.finish_one(engine, number, run)).await {
+                Some(Ok(result)) => self.hear(Line::Finished(number, result)),
+                Some(Err(error)) => self.wrong(format!("1: transfer {number}, {run}: {error}")),
+                None => self.wrong(format!("14: transfer {number}, {run}, does not go on")),
             }
         }
         world.take().into_iter().for_each(|line| self.hear(line));

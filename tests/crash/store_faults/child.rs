@@ -3,17 +3,17 @@
 //! It appends to a store and prints one line per acknowledgement: run, number of frames
 //! that are acknowledged, their length.
 
-use std::collections::BTreeMap;
 use std::io::Write;
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::sync::Arc;
 
 use workflow_runtime::store::sled::{SledOptions, SledStore};
-use workflow_runtime::store::{Creation, Durability, Epoch, Store, StoreError};
+use workflow_runtime::store::{Append, Creation, Durability, Epoch, Store, StoreError};
 
 use super::story::{LAST, Told, tell};
-use super::work::{Expected, append, ending, forgets, id, new_run};
+use super::tidying;
+use super::work::{append, ending, forgets, id, new_run};
 
 /// The variable that says what the child is to do.
 const TASK: &str = "STORE_CHILD_TASK";
@@ -44,49 +44,6 @@ pub(super) fn command(task: &str, store: &Path) -> Command {
     command
 }
 
-/// Collects acknowledgements from a child's output: the most that was said of each run.
-/// A line that the child did not finish was not said.
-pub(super) fn acknowledged(output: &str) -> Vec<Expected> {
-    let mut most: BTreeMap<u64, Expected> = BTreeMap::new();
-    for line in output.split_inclusive('\n') {
-        let Some(line) = line.strip_suffix('\n') else {
-            continue;
-        };
-        let Some(rest) = line.trim().strip_prefix("ack ") else {
-            continue;
-        };
-        let numbers: Vec<u64> = rest.split(' ').filter_map(|n| n.parse().ok()).collect();
-        let [n, frames, len] = numbers[..] else {
-            panic!("the child said `{line}`");
-        };
-        let len = usize::try_from(len).expect("a length");
-        let entry = most.entry(n).or_insert(Expected { n, frames: 0, len });
-        entry.frames = entry.frames.max(frames);
-    }
-    most.into_values().collect()
-}
-
-/// Collects how far each story got, from a child's output.
-pub(super) fn told(output: &str) -> Vec<Told> {
-    let mut most: BTreeMap<u64, Told> = BTreeMap::new();
-    for line in output.split_inclusive('\n') {
-        let Some(line) = line.strip_suffix('\n') else {
-            continue;
-        };
-        let Some(rest) = line.trim().strip_prefix("ack-story ") else {
-            continue;
-        };
-        let numbers: Vec<u64> = rest.split(' ').filter_map(|n| n.parse().ok()).collect();
-        let [n, step, len] = numbers[..] else {
-            panic!("the child said `{line}`");
-        };
-        let len = usize::try_from(len).expect("a length");
-        let entry = most.entry(n).or_insert(Told { n, step, len });
-        entry.step = entry.step.max(step);
-    }
-    most.into_values().collect()
-}
-
 /// Not a test of its own: what the child runs. Without a task it does nothing.
 #[test]
 fn the_child_does_its_task() {
@@ -103,6 +60,11 @@ fn the_child_does_its_task() {
     match words[..] {
         ["hold"] => hold(Path::new(&store)),
         ["until", "it", "fails"] => runtime.block_on(until_it_fails(Path::new(&store))),
+        ["tidy", runs, len] => {
+            let (runs, len) = (runs.parse().expect("a number"), len.parse());
+            let len = len.expect("a length");
+            runtime.block_on(tidying::tidy(Path::new(&store), runs, len));
+        }
         ["tell", rounds, stories, len, ref files @ ..] => {
             let number = |word: &str| word.parse::<u64>().expect("a number");
             let len = usize::try_from(number(len)).expect("a length");
@@ -165,7 +127,7 @@ fn the_child_does_its_task() {
 }
 
 /// A log, and an annex, in so small files that many come and go while a run begins anew a few times.
-fn small_log() -> SledOptions {
+pub(super) fn small_log() -> SledOptions {
     SledOptions::default().log_file_bytes_for_tests(8 * 1024)
 }
 
@@ -227,7 +189,7 @@ fn hold(path: &Path) {
     let _ = std::io::stdin().read_line(&mut line);
 }
 
-fn say(line: &str) {
+pub(super) fn say(line: &str) {
     // One write per line: what the parent reads whole was said after what it tells of.
     let mut out = std::io::stdout().lock();
     out.write_all(format!("{line}\n").as_bytes())
@@ -265,11 +227,16 @@ async fn until_it_fails(path: &Path) {
         // The archiver writes behind the log, and the later the busier the machine is.
         assert!(seq < 100_000, "the disk never refused");
     }
+    expect_stopped(&store, append(1, epoch, 1, 300)).await;
+}
+
+/// Looks whether a store that failed acknowledges nothing more, and says so.
+pub(super) async fn expect_stopped(store: &SledStore, one: Append) {
     let reason = store.failure().expect("it says why");
     let answers = [
-        store.create(new_run(2, 300)).await.map(|_| ()),
-        store.append(append(1, epoch, 1, 300)).await,
-        store.frames(id(1), 0, 1).await.map(|_| ()),
+        store.create(new_run(1_000_000, 300)).await.map(|_| ()),
+        store.frames(one.run, 0, 1).await.map(|_| ()),
+        store.append(one).await,
         store.unfinished().await.map(|_| ()),
         store.close().await,
     ];

@@ -7,6 +7,7 @@ use workflow_runtime::store::Store;
 use workflow_runtime::store::sled::{SledOptions, SledStore};
 
 use super::child;
+use super::said::Said;
 use super::story;
 use super::work::{Look, Numbers, look};
 
@@ -14,7 +15,7 @@ use super::work::{Look, Numbers, look};
 const KILLS: u64 = 30;
 
 /// Kills a child again and again while it works, and looks at all it said after each time.
-async fn kill_again_and_again(task: &str, kills: u64) -> String {
+async fn kill_again_and_again(task: &str, kills: u64) -> Said {
     let directory = tempfile::tempdir().expect("a temporary directory");
     let path = directory.path().join("store");
     let mut said = String::new();
@@ -41,43 +42,40 @@ async fn kill_again_and_again(task: &str, kills: u64) -> String {
         let store = SledStore::open(&path, SledOptions::default())
             .unwrap_or_else(|error| panic!("after kill {kill}: {error}"));
         assert!(kill == 0 || !store.stopped_cleanly());
-        for expected in child::acknowledged(&said) {
+        let heard = Said::of(&said);
+        for expected in heard.acknowledged {
             let found = look(&store, expected).await;
             assert_eq!(found, Look::Sound, "after kill {kill}: {expected:?}");
         }
-        for told in child::told(&said) {
+        for told in heard.told {
             let found = story::look(&store, told).await;
             assert_eq!(found, Look::Sound, "after kill {kill}: {told:?}");
         }
         store.check().await.expect("sound");
     }
-    said
+    Said::of(&said)
 }
 
 #[tokio::test]
 async fn a_killed_process_loses_nothing_that_was_acknowledged() {
     let said = kill_again_and_again("grow 1 1000000 300 sync", KILLS).await;
-    let acknowledged = child::acknowledged(&said);
-    let frames: u64 = acknowledged.iter().map(|run| run.frames).sum();
+    let frames: u64 = said.acknowledged.iter().map(|run| run.frames).sum();
     assert!(frames > 200, "the child got to do something: {frames}");
 }
 
 #[tokio::test]
 async fn a_killed_process_that_forgets_keeps_what_it_did_not_forget() {
     let said = kill_again_and_again("forget 1 1000000 300", KILLS / 2).await;
-    let frames: u64 = child::acknowledged(&said)
-        .iter()
-        .map(|run| run.frames)
-        .sum();
+    let frames: u64 = said.acknowledged.iter().map(|run| run.frames).sum();
     assert!(frames > 40, "the child got to do something: {frames}");
 }
 
 #[tokio::test]
 async fn a_killed_process_leaves_every_story_where_its_note_says() {
     let said = kill_again_and_again("tell 1 1000000 300", KILLS / 2).await;
-    let told = child::told(&said);
+    let told = said.told;
     assert!(told.len() > 12, "the child got to do something");
     assert!(told.iter().any(|told| told.step == story::LAST));
     let said = kill_again_and_again("tell 1 1000000 9000", KILLS / 3).await;
-    assert!(child::told(&said).len() > 4);
+    assert!(said.told.len() > 4);
 }

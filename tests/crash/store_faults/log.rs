@@ -11,6 +11,7 @@ use workflow_runtime::store::{Creation, Epoch, Store, StoreError};
 use super::child;
 use super::damage::{LEN, copy, files, furnish, open, refused, stories};
 use super::disk::shim;
+use super::said::Said;
 use super::story;
 use super::work::{Expected, Look, append, ending, look, new_run};
 
@@ -295,10 +296,10 @@ async fn dies(task: &str, variable: &str, file: &str, at: u32) -> Option<String>
         .expect("the child starts");
     let what = format!("{variable}={at} of {file}");
     let said = String::from_utf8_lossy(&output.stdout);
-    let acknowledged = child::acknowledged(&said);
+    let heard = Said::of(&said);
     let store = open(&path).unwrap_or_else(|error| panic!("{what}: {error}"));
-    expect_all(&store, &acknowledged, &what).await;
-    for told in child::told(&said) {
+    expect_all(&store, &heard.acknowledged, &what).await;
+    for told in heard.told {
         assert_eq!(
             story::look(&store, told).await,
             Look::Sound,

@@ -1,175 +1,34 @@
 //! Power cuts: what only the operating system had is gone, what was acknowledged is not.
 //!
-//! A preloaded shim (`shim.c`) records every write and every sync of a child that works on
-//! a store. From the record the test rebuilds the directory as a disk would hold it that
-//! kept synced bytes only, or those and some of the others, at many moments, and opens it.
-
-use std::fs;
-use std::path::{Path, PathBuf};
-use std::process::Command;
-
-use workflow_runtime::store::Store;
-use workflow_runtime::store::sled::{SledOptions, SledStore};
+//! Owns the moments that are right after acknowledgements and at random, and what a store does whose disk refuses.
 
 use super::child;
-use super::disk::{Disk, Part, Record, parse, shim};
-use super::story::{self, Told};
-use super::work::{Expected, Look, Numbers, look};
+use super::cut::{Cut, Luck, Outcome, Recording, cuts, examine, spread};
+use super::disk::shim;
+use super::said::Said;
+use super::work::Numbers;
 
 /// At how many moments of one recording the power is cut, unless the variable `STORE_CUTS`
 /// says more.
 const CUTS: usize = 6;
 
-/// What of the unsynced survives.
-#[derive(Debug, Clone, Copy)]
-pub(super) enum Luck {
-    None,
-    /// Each write of each file and each change of a name on its own, as this seed has it.
-    Some(u64),
-    /// Each page of each write on its own, so many in eight.
-    Pages(u64, u64),
-    /// All changes of names, and nothing else.
-    Names,
-    /// All of it but this one of the writes of each file: the first is number 0.
-    Without(usize),
-}
-
-impl Luck {
-    /// Writes what survives on a disk into a directory.
-    pub(super) fn survive(self, disk: &Disk, from: &Path, to: &Path) {
-        let mut coin = Numbers(match self {
-            Self::None | Self::Names | Self::Without(_) => 0,
-            Self::Some(seed) | Self::Pages(seed, _) => seed,
-        });
-        disk.survive(from, to, &mut |part| match (self, part) {
-            (Self::None, _) => false,
-            (Self::Names, part) => matches!(part, Part::Name),
-            (Self::Without(lost), Part::Write(number)) => number != lost,
-            (Self::Pages(_, in_eight), Part::Page) => coin.below(8) < in_eight,
-            (Self::Pages(..), Part::Write(_)) | (Self::Some(_) | Self::Without(_), Part::Page) => {
-                false
-            }
-            (_, Part::Name) | (Self::Some(_), Part::Write(_)) => coin.below(2) == 0,
-        });
-    }
-}
-
-/// Records a child at work.
-pub(super) fn record(task: &str, directory: &Path) -> (PathBuf, Vec<Record>) {
-    let status = recorded(task, directory)
-        .status()
-        .expect("the child starts");
-    assert!(status.success(), "the child failed at `{task}`");
-    records(directory)
-}
-
-/// Prepares a child whose work is recorded, behind that of earlier ones in this directory.
-pub(super) fn recorded(task: &str, directory: &Path) -> Command {
-    let mut command = child::command(task, &directory.join("store"));
-    command
-        .env("LD_PRELOAD", shim(directory))
-        .env("SHIM_LOG", directory.join("log"))
-        .stdout(std::process::Stdio::null());
-    command
-}
-
-/// Returns where the children's store is, and what they did to it.
-pub(super) fn records(directory: &Path) -> (PathBuf, Vec<Record>) {
-    let bytes = fs::read(directory.join("log")).expect("the shim wrote a log");
-    (directory.join("store"), parse(&bytes))
-}
-
-/// What became of a store after a power cut.
-#[derive(Debug, PartialEq, Eq)]
-pub(super) enum Outcome {
-    Kept,
-    Lost(String),
-}
-
-pub(super) async fn examine(path: &Path, acknowledged: &[Expected], told: &[Told]) -> Outcome {
-    let store = match SledStore::open(path, SledOptions::default()) {
-        Ok(store) => store,
-        Err(error) if acknowledged.is_empty() && told.is_empty() => {
-            // Nobody was told of anything; but a crash must not make a directory unusable.
-            return Outcome::Lost(format!("nothing was acknowledged, and yet: {error}"));
-        }
-        Err(error) => return Outcome::Lost(error.to_string()),
-    };
-    for run in acknowledged {
-        match look(&store, *run).await {
-            Look::Sound => {}
-            Look::Wrong => panic!("wrong data in {run:?}"),
-            other => return Outcome::Lost(format!("{other:?}: {run:?}")),
-        }
-    }
-    for told in told {
-        match story::look(&store, *told).await {
-            Look::Sound => {}
-            Look::Wrong => panic!("wrong data in {told:?}"),
-            other => return Outcome::Lost(format!("{other:?}: {told:?}")),
-        }
-    }
-    if let Err(error) = store.check().await {
-        return Outcome::Lost(error.to_string());
-    }
-    Outcome::Kept
-}
-
-/// Returns how many cuts the variable `STORE_CUTS` asks for.
-pub(super) fn cuts(usual: usize) -> usize {
-    let cuts = std::env::var("STORE_CUTS").ok();
-    cuts.and_then(|cuts| cuts.parse().ok()).unwrap_or(usual)
-}
-
 /// Cuts the power at several moments of a recording and returns what became of it.
-async fn cut_power(task: &str) -> Vec<(usize, Outcome)> {
-    let directory = tempfile::tempdir().expect("a temporary directory");
-    let (store, records) = record(task, directory.path());
-    let acks: Vec<usize> = (0..records.len())
-        .filter(|at| records[*at].kind == b'A' && records[*at].data.starts_with(b"ack"))
-        .collect();
+async fn cut_power(task: &str) -> Vec<Cut> {
+    let recording = Recording::of(task);
+    let acks = recording.which(|record| record.kind == b'A' && record.data.starts_with(b"ack"));
     assert!(acks.len() > CUTS, "the child got to do something");
-    let cuts = cuts(CUTS);
     // Right after acknowledgements, spread evenly, and at some moments in between.
-    let mut moments: Vec<usize> = (1..=cuts)
-        .map(|i| acks[i * (acks.len() - 1) / cuts])
-        .collect();
+    let mut moments = spread(&acks, cuts(CUTS));
     let mut numbers = Numbers(task.len() as u64);
-    moments.extend((0..cuts).map(|_| numbers.below(records.len() as u64) as usize));
-    moments.sort_unstable();
-    let after = directory.path().join("after");
-    let mut disk = Disk::default();
-    let mut said = String::new();
-    let mut outcomes = Vec::new();
-    let mut next = 0;
-    for (at, record) in records.iter().enumerate() {
-        if record.kind == b'A' {
-            said.push_str(&String::from_utf8_lossy(&record.data));
-        }
-        disk.play(record);
-        if next < moments.len() && moments[next] == at {
-            while next < moments.len() && moments[next] == at {
-                next += 1;
-            }
-            let acknowledged = child::acknowledged(&said);
-            let told = child::told(&said);
-            for luck in [Luck::None, Luck::Some(at as u64)] {
-                luck.survive(&disk, &store, &after);
-                let outcome = examine(&after, &acknowledged, &told).await;
-                outcomes.push((at, outcome));
-            }
-        }
-    }
-    outcomes
+    let records = recording.records.len() as u64;
+    moments.extend((0..cuts(CUTS)).map(|_| numbers.below(records) as usize));
+    let lucks = |at| vec![Luck::None, Luck::Some(at as u64)];
+    recording.cut(moments, lucks).await
 }
 
 async fn expect_kept(task: &str) {
-    for (at, outcome) in cut_power(task).await {
-        assert_eq!(
-            outcome,
-            Outcome::Kept,
-            "`{task}`, power cut after record {at}"
-        );
+    for cut in cut_power(task).await {
+        assert!(cut.is_kept(), "`{task}`: {}", cut.text());
     }
 }
 
@@ -228,26 +87,14 @@ async fn a_power_cut_while_runs_forget_loses_nothing_that_they_kept() {
 
 #[tokio::test]
 async fn a_power_cut_while_a_store_is_made_leaves_a_directory_that_opens() {
-    let directory = tempfile::tempdir().expect("a temporary directory");
-    let (store, records) = record("grow 1 5 200 sync", directory.path());
-    let after = directory.path().join("after");
-    let mut disk = Disk::default();
-    for (at, record) in records.iter().enumerate() {
-        disk.play(record);
-        if record.kind == b'A' && record.data.starts_with(b"ack") {
-            return; // from here on it is the other tests' business
-        }
-        for luck in [Luck::None, Luck::Some(at as u64), Luck::Some(!(at as u64))] {
-            luck.survive(&disk, &store, &after);
-            let outcome = examine(&after, &[], &[]).await;
-            assert_eq!(
-                outcome,
-                Outcome::Kept,
-                "power cut after record {at}, {luck:?}"
-            );
-        }
-    }
-    panic!("the child never got to say anything");
+    let recording = Recording::of("grow 1 5 200 sync");
+    let acks = recording.which(|record| record.kind == b'A' && record.data.starts_with(b"ack"));
+    // From there on it is the other tests' business.
+    let first = *acks.first().expect("the child got to say something");
+    let lucks = |at| vec![Luck::None, Luck::Some(at as u64), Luck::Some(!(at as u64))];
+    recording
+        .expect_kept("a store is made", 0..first, lucks)
+        .await;
 }
 
 #[tokio::test]
@@ -272,7 +119,7 @@ async fn refuse(variable: &str, file: &str, at: u32) {
         said.contains("stopped"),
         "{variable}={at} of {file}: {said}"
     );
-    let outcome = examine(&store, &child::acknowledged(&said), &[]).await;
+    let outcome = examine(&store, &Said::of(&said)).await;
     assert_eq!(outcome, Outcome::Kept, "{variable}={at} of {file}");
 }
 
@@ -309,9 +156,7 @@ async fn a_full_disk_stops_the_store_and_loses_nothing() {
 #[tokio::test]
 async fn without_our_own_sync_a_power_cut_would_be_noticed() {
     let outcomes = cut_power("grow 3 100 200 skip").await;
-    let lost = outcomes
-        .iter()
-        .filter(|(_, outcome)| *outcome != Outcome::Kept);
+    let lost = outcomes.iter().filter(|cut| !cut.is_kept());
     assert!(
         lost.count() > CUTS,
         "the test sees what it should see: {outcomes:?}"

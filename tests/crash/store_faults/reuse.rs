@@ -5,11 +5,9 @@
 //! Owns the check that this never misleads it, and cuts where most is not synced. Never opens sled.
 
 use std::collections::BTreeMap;
-use std::path::Path;
 
-use super::child;
-use super::disk::{Disk, Record};
-use super::power::{Luck, Outcome, cuts, examine, record, recorded, records};
+use super::cut::{Luck, Recording, cuts};
+use super::disk::Record;
 
 /// The size of sled's segments.
 const SEGMENT: u64 = 1024 * 1024;
@@ -128,11 +126,11 @@ impl Followed {
 }
 
 /// Follows a recording, and returns what happened between the syncs of sled's file.
-fn windows(store: &Path, records: &[Record]) -> Vec<Window> {
-    let database = store.join("db");
+fn windows(recording: &Recording) -> Vec<Window> {
+    let database = recording.store.join("db");
     let mut followed = Followed::default();
     let mut windows = Vec::new();
-    for (at, record) in records.iter().enumerate() {
+    for (at, record) in recording.records.iter().enumerate() {
         match record.kind {
             _ if record.path != database => {}
             b'W' => followed.write(record),
@@ -145,37 +143,19 @@ fn windows(store: &Path, records: &[Record]) -> Vec<Window> {
 
 /// Cuts the power right before syncs of sled's file, where most segments were begun since the last one.
 async fn expect_kept_at_the_worst(task: &str) {
-    let directory = tempfile::tempdir().expect("a temporary directory");
-    let (store, records) = record(task, directory.path());
-    let mut windows = windows(&store, &records);
+    let recording = Recording::of(task);
+    let mut windows = windows(&recording);
     windows.sort_by_key(|window| std::cmp::Reverse((window.wrong.len(), window.begun, window.len)));
     windows.truncate(cuts(WORST));
-    windows.sort_by_key(|window| window.at);
-    let after = directory.path().join("after");
-    let mut disk = Disk::default();
-    let mut said = String::new();
-    let mut played = 0;
-    for window in &windows {
-        for record in &records[played..window.at] {
-            if record.kind == b'A' {
-                said.push_str(&String::from_utf8_lossy(&record.data));
-            }
-            disk.play(record);
-        }
-        played = window.at;
-        let (acknowledged, told) = (child::acknowledged(&said), child::told(&said));
-        for (number, luck) in LUCKS.iter().enumerate() {
-            let luck = luck(seed() ^ (window.at * LUCKS.len() + number) as u64);
-            luck.survive(&disk, &store, &after);
-            let outcome = examine(&after, &acknowledged, &told).await;
-            assert_eq!(
-                outcome,
-                Outcome::Kept,
-                "`{task}`, seed {}, power cut with {luck:?} in {window:?}",
-                seed()
-            );
-        }
-    }
+    let lucks = |at: usize| {
+        let numbered = LUCKS.iter().enumerate();
+        let lucks =
+            numbered.map(|(number, luck)| luck(seed() ^ (at * LUCKS.len() + number) as u64));
+        lucks.collect()
+    };
+    let what = format!("{task}, seed {}, {windows:?}", seed());
+    let moments: Vec<usize> = windows.iter().map(|window| window.at - 1).collect();
+    recording.expect_kept(&what, moments, lucks).await;
 }
 
 /// Returns what another run of these tests has else, if `STORE_SEED` says so.
@@ -188,9 +168,7 @@ fn seed() -> u64 {
 fn sled_looks_for_torn_writes_from_a_synced_segment_on() {
     // Of all that goes to sled notes are the longest.
     for task in ["tell 2 60 30000", "tell 3 90 20000"] {
-        let directory = tempfile::tempdir().expect("a temporary directory");
-        let (store, records) = record(task, directory.path());
-        let windows = windows(&store, &records);
+        let windows = windows(&Recording::of(task));
         let begun: usize = windows.iter().map(|window| window.begun).sum();
         assert!(begun > 2, "`{task}` begins segments: {windows:?}");
         let wrong: Vec<&Window> = windows.iter().filter(|w| !w.wrong.is_empty()).collect();
@@ -209,42 +187,28 @@ async fn a_power_cut_while_sled_begins_segments_loses_nothing() {
 /// stable, and wipes segments by it.
 #[tokio::test]
 async fn a_power_cut_while_the_store_of_a_killed_process_is_opened_loses_nothing() {
-    let directory = tempfile::tempdir().expect("a temporary directory");
-    let killed = recorded("grow 1 160 30000 sync", directory.path())
+    let mut recording = Recording::new();
+    let killed = recording
+        .child("grow 1 160 30000 sync")
         .env("FAIL_FILE", "/db")
         .env("KILL_BEFORE_WRITE", "12")
         .status()
         .expect("the child starts");
     assert!(!killed.success(), "it was killed");
-    let begun = records(directory.path()).1.len();
-    let (store, records) = record("grow 1 1 30000 sync", directory.path());
-    let database = store.join("db");
-    let of_database = |at: &usize| records[*at].path == database && records[*at].kind != b'C';
-    let changes: Vec<usize> = (begun..records.len()).filter(of_database).collect();
+    recording.read();
+    let begun = recording.records.len();
+    recording.go_on("grow 1 1 30000 sync");
+    let database = recording.store.join("db");
+    let mut changes = recording.which(|record| record.path == database && record.kind != b'C');
+    changes.retain(|at| *at >= begun);
     assert_eq!(
-        changes.first().map(|at| records[*at].kind),
+        changes.first().map(|at| recording.records[*at].kind),
         Some(b'S'),
         "what is there is synced before sled changes anything"
     );
-    let after = directory.path().join("after");
-    let mut disk = Disk::default();
-    let mut said = String::new();
-    for (at, record) in records.iter().enumerate() {
-        if record.kind == b'A' {
-            said.push_str(&String::from_utf8_lossy(&record.data));
-        }
-        disk.play(record);
-        if !changes[..changes.len().min(WORST)].contains(&at) {
-            continue;
-        }
-        for luck in [Luck::Without(0), Luck::Some(at as u64)] {
-            luck.survive(&disk, &store, &after);
-            let outcome = examine(&after, &child::acknowledged(&said), &[]).await;
-            assert_eq!(
-                outcome,
-                Outcome::Kept,
-                "power cut after record {at}, {luck:?}"
-            );
-        }
-    }
+    changes.truncate(WORST);
+    let lucks = |at| vec![Luck::Without(0), Luck::Some(at as u64)];
+    recording
+        .expect_kept("opened after a kill", changes, lucks)
+        .await;
 }

@@ -309,8 +309,13 @@ impl Book {
     }
 
     pub(super) async fn changed(&self, key: KeyId, patience: Duration) {
-        if let Some(gone) = self.gone(key) {
-            let _ = tokio::time::timeout(patience, gone).await;
+        let Some(gone) = self.gone(key) else {
+            return;
+        };
+        tokio::select! {
+            _ = tokio::time::timeout(patience, gone) => {}
+            // No outcome will come, however long the claim is. The engine may learn of it later than this.
+            _ = self.store.failed() => self.close(),
         }
     }
 

@@ -311,7 +311,10 @@ pub(super) fn describe(name: &[u8]) -> String {
         },
         Some(&keys::RUN) => format!("the entry of {}", run().unwrap_or_default()),
         Some(&keys::LIVE) => format!("the live entry of {}", run().unwrap_or_default()),
-        Some(&keys::MAIL) => "a letter".to_owned(),
+        Some(&keys::MAIL) => match keys::letter_of(name) {
+            Some((run, number)) => format!("letter {number} to {run}"),
+            None => "the letters".to_owned(),
+        },
         Some(&keys::WAKE) => match keys::wake_of(name) {
             Some((_, run)) => format!("the wake entry of {run}"),
             None => "the wake entries".to_owned(),

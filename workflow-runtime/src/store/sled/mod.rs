@@ -70,6 +70,12 @@ pub(crate) fn hostile_block(bytes: &[u8]) {
     let _ = segment::Archive::decode(bytes);
 }
 
+/// Hands hostile bytes to the readers of the annex; see `hostile`.
+#[cfg(feature = "testing")]
+pub(crate) fn hostile_annex(bytes: &[u8]) {
+    annex::hostile(bytes);
+}
+
 #[cfg(test)]
 mod tests;
 mod view;

@@ -5,6 +5,8 @@
 //! written, and is never changed in its place. Never decides what is archived or deleted.
 
 mod compact;
+#[cfg(feature = "testing")]
+mod hostile;
 mod keeper;
 mod record;
 #[cfg(test)]
@@ -18,6 +20,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use bytes::Bytes;
 
+#[cfg(feature = "testing")]
+pub(super) use self::hostile::hostile;
 pub(super) use self::keeper::{Keeper, Tallies, tallies};
 pub(super) use self::record::{Entry, Pointer, Tally, encode, tally_member};
 use super::bytes::Malformed;
@@ -32,6 +36,10 @@ const ENDING: &str = ".annex";
 
 /// How many files stay open for readers. Opening one costs as much as reading a record.
 const OPEN_FILES: usize = 16;
+
+/// Up to here memory is asked for as a pointer says. More only if the file is long enough: a pointer may be anything that somebody
+/// wrote to a disk.
+const TRUSTED: u32 = 1024 * 1024;
 
 /// Returns the directory of the annex.
 pub(super) fn directory(store: &Path) -> PathBuf {
@@ -115,12 +123,15 @@ impl Files {
         let path = || file_path(&self.directory, pointer.file);
         let refused = |error: io::Error| Unread::Refused(io_error("reading", &path(), &error));
         let file = self.file(pointer.file)?;
+        let too_short = Err(Unread::Wrong("its file in the annex ends before it"));
+        let end = u64::from(pointer.offset) + u64::from(pointer.len);
+        if pointer.len > TRUSTED && file.metadata().map_err(refused)?.len() < end {
+            return too_short;
+        }
         let mut bytes = vec![0; pointer.len as usize];
         match file.read_exact_at(&mut bytes, u64::from(pointer.offset)) {
             Ok(()) => {}
-            Err(error) if error.kind() == ErrorKind::UnexpectedEof => {
-                return Err(Unread::Wrong("its file in the annex ends before it"));
-            }
+            Err(error) if error.kind() == ErrorKind::UnexpectedEof => return too_short,
             Err(error) => return Err(refused(error)),
         }
         let bytes = Bytes::from(bytes);

@@ -54,6 +54,31 @@ impl Pointer {
         reader.is_empty().then_some(pointer)
     }
 
+    /// Says whether a record that should begin here can be the one that is meant with one wrong bit: of what is known of it
+    /// beforehand, more is not wrong.
+    pub(in super::super) fn is_near(&self, name: &[u8], bytes: &[u8]) -> bool {
+        let body = self.len.wrapping_sub(4).to_le_bytes();
+        let Ok(name_len) = u16::try_from(name.len()) else {
+            return false;
+        };
+        let name_len = name_len.to_le_bytes();
+        let known = [
+            (0, &body[..]),
+            (4, &self.check),
+            (HEAD - 2, &name_len),
+            (HEAD, name),
+        ];
+        let mut wrong = 0;
+        for (at, known) in known {
+            let Some(found) = bytes.get(at..at + known.len()) else {
+                return false;
+            };
+            let bits = found.iter().zip(known).map(|(a, b)| (a ^ b).count_ones());
+            wrong += bits.sum::<u32>();
+        }
+        wrong <= 1
+    }
+
     /// Says whether a record is the one that was meant.
     pub(in super::super) fn fits(&self, entry: &Entry<'_>) -> bool {
         self.len as usize == entry.len && entry.check[..REPEATED] == self.check
@@ -172,8 +197,9 @@ impl Tally {
     }
 
     pub(super) fn add(&mut self, pointer: &Pointer) {
-        self.records += 1;
-        self.bytes += u64::from(pointer.len);
+        // A count may be anything that somebody wrote to a disk.
+        self.records = self.records.saturating_add(1);
+        self.bytes = self.bytes.saturating_add(u64::from(pointer.len));
         self.end = self
             .end
             .max(u64::from(pointer.offset) + u64::from(pointer.len));

@@ -16,6 +16,10 @@ use crate::store::StoreResult;
 /// Records up to this many bytes are searched for a single flipped bit. It takes one hash of all of it for each of its bits.
 const MAX_MENDED: usize = 32 * 1024;
 
+/// How much of a file is hashed in vain, in lengths of the file: whatever looks like a record and is none costs a hash of all that it
+/// claims to have. A file that nobody made so on purpose has a few such places.
+const IN_VAIN: usize = 64;
+
 /// What stands before a record that is one piece in sled.
 const ONE_PIECE: [u8; 2] = [0, 1];
 
@@ -50,11 +54,13 @@ impl Annexes {
 
     /// Finds all records of a file.
     fn walk(&mut self, file: u64, bytes: &[u8]) {
+        let mut search = Search {
+            left: bytes.len().saturating_mul(IN_VAIN),
+        };
         let mut at = 0;
         while at < bytes.len() {
-            let Ok(entry) = Entry::read(&bytes[at..]) else {
-                let next = (at + 1..bytes.len()).find(|next| begins(&bytes[*next..]));
-                let next = next.unwrap_or(bytes.len());
+            let Some(entry) = search.read(&bytes[at..]) else {
+                let next = search.next(bytes, at + 1);
                 self.holes.push((file, at, next));
                 at = next;
                 continue;
@@ -137,7 +143,7 @@ impl Annexes {
         let (from, len) = (pointer.offset as usize, pointer.len as usize);
         let bytes = self.files.get(&pointer.file)?;
         let mut bytes = bytes.get(from..from + len)?.to_vec();
-        if len > MAX_MENDED {
+        if len > MAX_MENDED || !pointer.is_near(name, &bytes) {
             return None;
         }
         for bit in 0..8 * len {
@@ -157,11 +163,53 @@ fn meant(bytes: &[u8], name: &[u8], pointer: &Pointer) -> Option<Vec<u8>> {
     (entry.name == name && pointer.fits(&entry)).then(|| entry.record.to_vec())
 }
 
-/// Says whether a record begins here. Looks at its name before it is hashed.
-fn begins(bytes: &[u8]) -> bool {
-    let is_named = NAMES.iter().any(|(kind, len)| {
-        let [low, high] = len.to_le_bytes();
-        bytes.get(28..31) == Some(&[low, high, *kind][..])
-    });
-    is_named && Entry::read(bytes).is_ok()
+/// The search for records, with an end.
+struct Search {
+    /// How many more bytes are hashed in vain.
+    left: usize,
+}
+
+impl Search {
+    /// Reads the record that `bytes` begin with, if there is one.
+    fn read<'a>(&mut self, bytes: &'a [u8]) -> Option<Entry<'a>> {
+        let claimed = bytes.first_chunk::<4>()?;
+        let claimed = u32::from_le_bytes(*claimed) as usize;
+        if claimed > bytes.len() || claimed > self.left {
+            return None;
+        }
+        let read = Entry::read(bytes).ok();
+        if read.is_none() {
+            self.left -= claimed;
+        }
+        read
+    }
+
+    /// Finds where the next record begins, from some place on. Looks at its name before it is hashed.
+    fn next(&mut self, bytes: &[u8], from: usize) -> usize {
+        let is_named = |bytes: &[u8]| {
+            NAMES.iter().any(|(kind, len)| {
+                let [low, high] = len.to_le_bytes();
+                bytes.get(28..31) == Some(&[low, high, *kind][..])
+            })
+        };
+        let mut places = from..bytes.len();
+        let found = places.find(|at| is_named(&bytes[*at..]) && self.read(&bytes[*at..]).is_some());
+        found.unwrap_or(bytes.len())
+    }
+}
+
+/// Hands hostile bytes to the search for records; see `hostile`.
+#[cfg(feature = "testing")]
+pub(in super::super) fn hostile_annex(pointer: &Pointer, file: &[u8]) {
+    let mut annexes = Annexes::default();
+    annexes.walk(pointer.file, file);
+    annexes.files.insert(pointer.file, file.to_vec());
+    let name = keys::Key::letter(crate::ids::RunId::from_bytes([7; 16]), 1);
+    let mut carved = Carved::default();
+    let entry = carve::Entry {
+        value: pointer.encode(),
+        at: 0,
+    };
+    carved.entries.insert(name.piece(0), entry);
+    annexes.resolve(&mut carved, false);
 }

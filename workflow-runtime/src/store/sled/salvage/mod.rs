@@ -9,6 +9,8 @@ mod assemble;
 mod blocks;
 mod build;
 mod carve;
+#[cfg(test)]
+mod certain;
 mod message;
 
 use std::collections::BTreeMap;
@@ -24,6 +26,8 @@ use super::files::{self, Lock, Mark, MarkFile, Place};
 use super::open;
 use crate::store::{StoreError, StoreResult};
 
+#[cfg(feature = "testing")]
+pub(super) use annexes::hostile_annex;
 pub(crate) use assemble::{Found, FoundRun};
 pub(crate) use build::{Building, Saved};
 
