@@ -507,3 +507,6 @@ fn sleep<'a>(
         }
     }
 }
+
+#[cfg(test)]
+mod tests;
