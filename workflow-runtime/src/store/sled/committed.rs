@@ -9,8 +9,10 @@ use bytes::Bytes;
 use super::block::{Block, Facts, Item};
 use super::tests::{append, ending, header, new_run};
 use super::{SledOptions, SledStore, log};
+use crate::clock::Timestamp;
 use crate::store::{
-    Commit, Durability, EndKind, NoteChange, NoteKey, Reopening, RunEnd, Store, StoreError,
+    Commit, Committed, Durability, EndKind, Epoch, Letter, NewRun, NoteChange, NoteKey, ParkReason,
+    Parking, Refusal, Reopening, RunEnd, Store, StoreError, StoreResult,
 };
 
 fn store() -> (tempfile::TempDir, SledStore) {
@@ -121,13 +123,7 @@ async fn closing_a_store_that_failed_says_so() {
 #[tokio::test]
 async fn a_run_that_is_deleted_while_it_is_looked_up_is_not_taken_up_again() {
     let (_directory, store) = store();
-    store.create(new_run(1)).await.expect("created");
-    let mut failed = ending(1, 1);
-    failed.end = failed.end.map(|end| RunEnd {
-        kind: EndKind::Failed,
-        ..end
-    });
-    store.append(failed).await.expect("failed");
+    create_failed(&store, 1).await;
     store.settled();
     let run = header(1).run;
     let reopening = Reopening {
@@ -156,4 +152,116 @@ async fn a_run_that_is_deleted_while_it_is_looked_up_is_not_taken_up_again() {
     );
     store.shared.lock().unmark_deleting(&[run]);
     store.revive(reopening).await.expect("it was not deleted");
+}
+
+/// Ends a run badly, so that it can be taken up again.
+async fn create_failed(store: &SledStore, n: u64) {
+    store.create(new_run(n)).await.expect("created");
+    let mut failed = ending(n, 1);
+    failed.end = failed.end.map(|end| RunEnd {
+        kind: EndKind::Failed,
+        ..end
+    });
+    store.append(failed).await.expect("failed");
+}
+
+/// Asks for a write that needs the next file of the log, and gives its answer.
+async fn write_much(store: &SledStore, how: &str) -> StoreResult<()> {
+    let run = header(1).run;
+    let much = || Bytes::from(vec![3; 5 << 20]);
+    match how {
+        "append" => store.append(append(1, 2, 5 << 20)).await,
+        "create" => {
+            let first = much();
+            store
+                .create(NewRun {
+                    first,
+                    ..new_run(3)
+                })
+                .await
+                .map(drop)
+        }
+        "letter" => {
+            let mut commit = Commit::default();
+            let body = much();
+            commit.changes.post.push(Letter { to: run, body });
+            store.commit(commit).await.map(drop)
+        }
+        "park" => {
+            let parking = Parking {
+                reason: ParkReason::Diverged,
+                at: Timestamp::from_micros(1),
+                report: "stuck".into(),
+                detail: Some(much()),
+            };
+            store.park(run, Epoch::FIRST, Some(parking)).await
+        }
+        _ => {
+            let reopening = Reopening {
+                run: header(2).run,
+                seq: 2,
+                frame: much(),
+                guards: Vec::new(),
+                notes: Vec::new(),
+            };
+            store.revive(reopening).await.map(drop)
+        }
+    }
+}
+
+#[tokio::test]
+async fn whoever_is_in_a_group_that_cannot_be_written_hears_why_and_nothing_is_taken_after_it() {
+    for how in ["append", "create", "letter", "park", "revive"] {
+        let (directory, store) = store();
+        store.create(new_run(1)).await.expect("created");
+        store.append(append(1, 1, 10)).await.expect("owned");
+        create_failed(&store, 2).await;
+        // A directory lies where the next file of the log is to be.
+        let next = newest_block(&store).0 + 1;
+        let obstacle = log::file_path(&log::directory(&store.shared.directory), next);
+        std::fs::create_dir(&obstacle).expect("made");
+        let answers = [
+            write_much(&store, how).await,
+            store.append(append(1, 2, 10)).await,
+            store.close().await,
+        ];
+        for answer in answers {
+            assert!(
+                matches!(&answer, Err(StoreError::Failed { error }) if error.contains("making")),
+                "{how}: {answer:?}"
+            );
+        }
+        drop(store);
+        std::fs::remove_dir(&obstacle).expect("removed");
+        let path = directory.path().join("store");
+        let store = SledStore::open(path, SledOptions::default()).expect("it opens");
+        let frames = |n| store.frames(header(n).run, 0, 10);
+        let counts = [1, 2, 3].map(frames);
+        for (frames, expected) in counts.into_iter().zip([2, 2, 0]) {
+            assert_eq!(frames.await.expect("readable").len(), expected, "{how}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_letter_that_comes_with_a_new_run_needs_somebody_who_takes_it() {
+    let (_directory, store) = store();
+    let commit = |new: u64, to: u64| {
+        let mut commit = Commit::default();
+        commit.changes.create.push(new_run(new));
+        commit.changes.post.push(Letter {
+            to: header(to).run,
+            body: Bytes::from_static(b"hello"),
+        });
+        store.commit(commit)
+    };
+    assert_eq!(commit(1, 1).await.expect("an answer"), Committed::Done);
+    assert_eq!(commit(2, 1).await.expect("an answer"), Committed::Done);
+    let mail = store.mail(header(1).run, 0).await.expect("readable");
+    assert_eq!(mail.len(), 2);
+    let refused = commit(3, 4).await.expect("an answer");
+    let unknown = Refusal::Unknown(header(4).run);
+    assert_eq!(refused, Committed::Refused(unknown));
+    let created = store.header(header(3).run).await.expect("readable");
+    assert_eq!(created, None, "all of it or nothing");
 }
