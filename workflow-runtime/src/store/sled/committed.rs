@@ -265,3 +265,24 @@ async fn a_letter_that_comes_with_a_new_run_needs_somebody_who_takes_it() {
     let created = store.header(header(3).run).await.expect("readable");
     assert_eq!(created, None, "all of it or nothing");
 }
+
+#[tokio::test]
+async fn a_write_to_a_run_that_left_memory_is_refused_by_how_it_left() {
+    let (_directory, store) = store();
+    for n in [1, 2] {
+        store.create(new_run(n)).await.expect("created");
+    }
+    store.append(ending(1, 1)).await.expect("ended");
+    let asleep = store.put_to_sleep(header(2).run, Epoch::FIRST, None).await;
+    asleep.expect("an answer");
+    store.settled();
+    assert_eq!(store.shared.lock().table.runs.len(), 0);
+    let refused = [append(1, 2, 10), append(2, 1, 10), append(3, 1, 10)];
+    let [ended, sleeps, unknown] = refused.map(|one| store.append(one));
+    let (ended, sleeps, unknown) = (ended.await, sleeps.await, unknown.await);
+    assert!(matches!(ended, Err(StoreError::Ended { .. })), "{ended:?}");
+    let stale = matches!(sleeps, Err(StoreError::StaleEpoch { .. }));
+    assert!(stale, "nobody owns it: {sleeps:?}");
+    let nobody = matches!(unknown, Err(StoreError::UnknownRun { .. }));
+    assert!(nobody, "{unknown:?}");
+}
