@@ -21,8 +21,8 @@ async fn an_engine_that_opens_removes_expired_outcomes_without_being_asked() {
         let done = once.run(async || Ok::<_, Error>(1)).await;
         assert_eq!(done.expect("is done"), 1);
     }
-    engine.shutdown().await.expect("stops");
     assert_eq!(rows(&store).await, 2);
+    engine.shutdown().await.expect("stops");
     tokio::time::sleep(Duration::from_millis(320)).await;
     let store = store.reopen(Surviving::All);
     let _engine = open(store.clone()).await.expect("opens");
