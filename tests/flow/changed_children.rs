@@ -159,6 +159,23 @@ async fn a_child_that_the_code_no_longer_calls_parks_the_run_and_both_sides_are_
 }
 
 #[workflow(name = "parent")]
+async fn ships_last() -> Result<u32> {
+    nothing().await?;
+    ship(Parcel { weight: 7 }).await
+}
+
+#[tokio::test]
+async fn a_child_that_is_called_later_than_it_ended_parks_the_run() {
+    let report = report_of::<ships_last>(1).await;
+    assert!(
+        report.contains("the child workflow `ship` (run_"),
+        "{report}"
+    );
+    assert!(report.contains("the code asked for:"), "{report}");
+    assert!(report.contains("nothing"), "{report}");
+}
+
+#[workflow(name = "parent")]
 async fn heavier() -> Result<u32> {
     ship_insured(InsuredParcel {
         weight: 987_654,

@@ -11,7 +11,7 @@ use workflow_runtime::idempotency::{InFlight, KeyError, KeyStore, OnceError};
 use workflow_runtime::store::memory::{Fault, FaultPlan, MemoryStore, Surviving};
 use workflow_runtime::store::sled::{SledOptions, SledStore};
 use workflow_runtime::store::{BoxFuture, NoteKey, Store};
-use workflow_runtime::{Engine, Error};
+use workflow_runtime::{Digest, Engine, Error};
 
 async fn open(store: impl Store) -> Engine {
     Engine::builder().open_with(store).await.expect("opens")
@@ -354,4 +354,37 @@ async fn a_row_that_cannot_be_read_is_an_error_that_names_the_key_and_runs_nothi
             "{text}"
         );
     }
+}
+
+#[tokio::test]
+async fn an_outcome_of_sixteen_mebibytes_is_kept_and_a_larger_one_is_said_to_be_too_large() {
+    use workflow_runtime::idempotency::{Completion, KeyId, OwnerId, Reservation, Reserve};
+    let keys = open(MemoryStore::new()).await.keys();
+    let limit = 16_777_216;
+    assert_eq!(keys.outcome_limit(), limit);
+    let request = |name: &str| Reserve {
+        key: KeyId::derive("once", "", &name.into()),
+        body: Digest::from_bytes([0; 16]),
+        owner: OwnerId::next(),
+        lease: Duration::from_secs(60),
+    };
+    for (name, len) in [("fits", limit), ("does not", limit + 1)] {
+        let reserved = keys.reserve(request(name)).await.expect("an answer");
+        let Reservation::New(ticket) = reserved else {
+            panic!("{reserved:?}");
+        };
+        let outcome = vec![7; len].into();
+        let completed = keys
+            .complete(&ticket, outcome, Duration::from_secs(60))
+            .await;
+        match completed {
+            Ok(completion) => assert_eq!((name, completion), ("fits", Completion::Recorded)),
+            Err(error) => {
+                assert_eq!(name, "does not", "{error}");
+                assert!(matches!(error, KeyError::TooLarge { .. }), "{error}");
+            }
+        }
+    }
+    let done = keys.reserve(request("fits")).await.expect("an answer");
+    assert!(matches!(done, Reservation::Done(done) if done.outcome.len() == limit));
 }

@@ -63,6 +63,7 @@ mod signals;
 mod starting;
 mod steps;
 mod stopping;
+mod swept_keys;
 mod talking_programs;
 mod timers;
 mod tolerant;

@@ -248,4 +248,15 @@ mod tests {
             assert_eq!(long, Some(encode(&number)).filter(|bytes| bytes.len() == 9));
         }
     }
+
+    #[test]
+    fn what_is_in_memory_may_be_many_times_its_bytes_and_as_large_as_any_record() {
+        // Numbers of one byte each are eight in memory.
+        for len in [SMALL - 3, 3 << 20] {
+            let numbers: Vec<u64> = vec![7; len];
+            let bytes = encode(&numbers);
+            assert!(bytes.len() >= len && bytes.len() < len + 10);
+            assert!(decode::<Vec<u64>>(&bytes).is_ok_and(|read| read == numbers));
+        }
+    }
 }

@@ -4,6 +4,7 @@ mod acting;
 mod belongings;
 mod crashes;
 mod refusals;
+mod replaced;
 mod retention;
 
 use std::future::IntoFuture;

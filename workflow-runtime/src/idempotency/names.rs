@@ -127,5 +127,11 @@ mod tests {
     fn no_two_owners_are_equal() {
         let owners: HashSet<_> = (0..1000).map(|_| OwnerId::next()).collect();
         assert_eq!(owners.len(), 1000);
+        let bytes: HashSet<_> = owners.iter().map(OwnerId::as_bytes).collect();
+        assert_eq!(
+            bytes.len(),
+            1000,
+            "nor are their bytes, which other processes see"
+        );
     }
 }

@@ -120,3 +120,6 @@ fn give_back_memory(changes: usize) {
         sled::pin().flush();
     }
 }
+
+#[cfg(test)]
+mod tests;

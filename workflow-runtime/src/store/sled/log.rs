@@ -317,4 +317,65 @@ mod tests {
             assert_eq!(first_commit(other), None, "{other}");
         }
     }
+
+    fn log(size: u64) -> (tempfile::TempDir, Log) {
+        let directory = tempfile::tempdir().expect("a temporary directory");
+        let log = Log::begin(directory.path(), false).expect("it can be made");
+        (directory, log.in_files_of(size))
+    }
+
+    #[test]
+    fn a_block_goes_into_the_next_file_if_it_does_not_fit_into_this_one() {
+        let (directory, mut log) = log(100);
+        assert!(!log.wants_next(1_000, false), "the first one always fits");
+        log.append(&[1; 60]).expect("written");
+        assert!(!log.wants_next(40, false));
+        assert!(log.wants_next(41, false));
+        assert!(log.wants_next(1, true), "nothing of this one was prepared");
+        let spare = prepare(directory.path(), 100).expect("prepared");
+        log.begin_next(1, Some(spare)).expect("begun");
+        assert_eq!(log.first(), 1);
+        assert!(!log.wants_next(1_000, true), "the first one always fits");
+        log.append(&[1; 60]).expect("written");
+        assert!(!log.wants_next(40, true));
+        assert!(log.wants_next(41, true));
+    }
+
+    #[test]
+    fn a_spare_file_is_zeros_up_to_its_size() {
+        let directory = tempfile::tempdir().expect("a temporary directory");
+        let size = 2 * 256 * 1024 + 7;
+        prepare(directory.path(), size).expect("prepared");
+        let bytes = fs::read(directory.path().join(SPARE)).expect("readable");
+        assert_eq!(bytes.len() as u64, size);
+        assert!(bytes.iter().all(|byte| *byte == 0));
+        remove_spare(directory.path()).expect("removed");
+        assert!(!directory.path().join(SPARE).exists());
+        remove_spare(directory.path()).expect("there is none");
+    }
+
+    #[test]
+    fn what_cannot_be_removed_is_said() {
+        let directory = tempfile::tempdir().expect("a temporary directory");
+        remove(directory.path(), &[7]).expect("it is gone already");
+        fs::create_dir(file_path(directory.path(), 7)).expect("made");
+        let refused = remove(directory.path(), &[7]);
+        assert!(refused.is_err(), "a directory is no file of the log");
+        fs::write(super::directory(directory.path()), b"").expect("written");
+        let refused = make_directory(directory.path());
+        assert!(refused.is_err(), "a file is no directory of the log");
+    }
+
+    #[test]
+    fn what_was_cut_off_or_appended_is_where_it_should_be() {
+        let (directory, mut log) = log(100);
+        log.append(b"first").expect("written");
+        log.append(b"second").expect("written");
+        log.sync().expect("synced");
+        let mut again = Log::resume(directory.path(), 0, 5, false).expect("it can be opened");
+        again.cut().expect("cut");
+        again.append(b"third").expect("written");
+        let bytes = fs::read(file_path(directory.path(), 0)).expect("readable");
+        assert_eq!(bytes, b"firstthird");
+    }
 }

@@ -19,6 +19,8 @@ mod bytes;
 mod calls;
 mod change;
 mod check;
+#[cfg(test)]
+mod committed;
 mod committer;
 mod database;
 mod deletions;

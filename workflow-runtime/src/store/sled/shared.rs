@@ -496,3 +496,6 @@ fn sleep<'a>(
         }
     }
 }
+
+#[cfg(test)]
+mod tests;
