@@ -118,11 +118,14 @@ impl Database {
     /// Reads one record.
     pub(super) fn get(&self, key: &Key) -> StoreResult<Option<Bytes>> {
         let place = || describe(key.as_bytes());
-        let first = self.call(&place(), || self.sled.get(key.piece(0)))?;
+        // One look for all pieces: a batch in between may remove the rest of them.
+        let still = self.still.read().unwrap_or_else(PoisonError::into_inner);
+        let first = self.guard(&place(), || self.sled.get(key.piece(0)))?;
         let Some(first) = first else {
             return Ok(None);
         };
         if Pointer::decode(&first).is_some() {
+            drop(still);
             return self.fetch(key.as_bytes(), first);
         }
         let (count, head) = keys::first_piece(&first)
@@ -133,7 +136,7 @@ impl Database {
         let mut record = Vec::with_capacity(usize::from(count) * keys::MAX_VALUE);
         record.extend_from_slice(head);
         for number in 1..count {
-            let piece = self.call(&place(), || self.sled.get(key.piece(number)))?;
+            let piece = self.guard(&place(), || self.sled.get(key.piece(number)))?;
             let piece = piece.ok_or_else(|| {
                 corrupt(place(), &format!("piece {number} of {count} is missing"))
             })?;

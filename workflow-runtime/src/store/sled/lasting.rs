@@ -3,12 +3,12 @@
 
 use bytes::Bytes;
 
-use super::SledStore;
 use super::keys::{self, Key};
 use super::plan::put;
 use super::segment::{Tombstone, pack};
 use super::table::MAX_TAIL_BYTES;
 use super::tests::{Closed, append, ending, header, new_run};
+use super::{SledOptions, SledStore};
 use crate::clock::Timestamp;
 use crate::ids::RunId;
 use crate::store::{
@@ -72,6 +72,37 @@ async fn outlive_the_log(closed: &Closed, store: &SledStore, from: u64) {
         }
         assert!(n < from + 300, "the log never moves on");
     }
+}
+
+#[tokio::test]
+async fn a_file_of_the_log_that_was_begun_and_never_written_to_is_no_loss() {
+    let directory = tempfile::tempdir().expect("a temporary directory");
+    let path = directory.path().join("store");
+    let open = || SledStore::open(&path, SledOptions::default());
+    let store = open().expect("it opens");
+    store.create(new_run(10)).await.expect("created");
+    store.append(ending(10, 1)).await.expect("ended");
+    store.settled();
+    let next = store.shared.lock().ledger.commit() + 1;
+    store.close().await.expect("closed");
+    drop(store);
+    // What a process leaves that dies right after it has begun a file.
+    let begun = super::log::file_path(&path.join("log"), next);
+    std::fs::write(begun, []).expect("a file can be made");
+    // Processes that commit nothing, and have time to archive and to remove files.
+    for _ in 0..3 {
+        let store = open().expect("nothing is lost");
+        store.settled();
+        let frames = store.frames(header(10).run, 0, 10).await;
+        assert_eq!(frames.expect("readable").len(), 2);
+        store.close().await.expect("closed");
+    }
+    let store = open().expect("nothing is lost");
+    store.create(new_run(11)).await.expect("created");
+    store.close().await.expect("closed");
+    let store = open().expect("it goes on in that file");
+    let frames = store.frames(header(11).run, 0, 10).await;
+    assert_eq!(frames.expect("readable").len(), 1);
 }
 
 #[tokio::test]

@@ -176,7 +176,7 @@ impl Ledger {
     }
 
     /// Enters a file, newer than all before.
-    pub(super) fn enter_file(&mut self, first: u64) {
+    fn enter_file(&mut self, first: u64) {
         self.files.push_back(FileInfo {
             first,
             bytes: 0,

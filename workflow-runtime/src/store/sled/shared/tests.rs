@@ -141,16 +141,6 @@ fn the_committer_takes_what_is_queued_then_idles_and_at_last_stops() {
 }
 
 #[test]
-fn the_lock_is_had_without_waiting_only_if_nobody_has_it() {
-    let (_directory, shared) = quiet();
-    assert!(shared.try_lock().is_some());
-    let taken = shared.lock();
-    assert!(shared.try_lock().is_none());
-    drop(taken);
-    assert!(shared.try_lock().is_some());
-}
-
-#[test]
 fn the_committer_goes_on_when_the_archiver_has_caught_up() {
     let (_directory, shared) = quiet();
     let shared = Arc::new(shared);
