@@ -80,10 +80,10 @@ struct State {
     went_live: bool,
     /// Calls that were polled and have not been given their outcome yet.
     calls: Calls,
-    /// Calls that were polled and dropped, whose outcome may still come up.
-    dropped: IdSet<StepId>,
+    /// Calls that were polled and dropped, whose outcome may still come up; `None` if there was none yet.
+    dropped: Option<Box<IdSet<StepId>>>,
     /// What the journal says about calls without an outcome: failed attempts, set timers.
-    known: IdMap<StepId, Known>,
+    known: Option<Box<IdMap<StepId, Known>>>,
     /// How far the code got before; `None` if the journal knows nothing that it has yet to come to.
     /// Apart, like all that most runs never have: every waiting run keeps its state in memory.
     past: Option<Box<Past>>,
@@ -138,7 +138,10 @@ impl State {
             return Turn::Wait { show_input };
         }
         match self.phase {
-            Phase::Live => Turn::Run(self.known.remove(&id)),
+            Phase::Live => {
+                let known = self.known.as_mut();
+                Turn::Run(known.and_then(|known| known.remove(&id)))
+            }
             Phase::Replaying | Phase::Winding | Phase::Pausing | Phase::Closing => Turn::Run(None),
         }
     }
@@ -233,8 +236,8 @@ impl RunCore {
                 phase,
                 went_live: phase == Phase::Live,
                 calls: Calls::default(),
-                dropped: IdSet::default(),
-                known,
+                dropped: None,
+                known: (!known.is_empty()).then(|| Box::new(known)),
                 past: past_counts.then(|| Box::new(past)),
                 outbox: Vec::new(),
                 now,
@@ -477,7 +480,7 @@ impl RunCore {
         // Live, an outcome can only come if it was handed in already. In replay any recorded
         // one can: that the call was dropped is itself part of the replay.
         if call.handed_in || call.recorded || state.phase == Phase::Replaying {
-            state.dropped.insert(id);
+            state.dropped.get_or_insert_default().insert(id);
         }
     }
 
@@ -518,13 +521,19 @@ impl RunCore {
     /// Says whether all these calls, and all that the journal knows of, were made by now.
     pub(crate) fn knows_all(&self, mut ids: impl Iterator<Item = StepId>) -> bool {
         let state = self.state();
-        let made = |id: &StepId| state.calls.contains_key(id) || state.dropped.contains(id);
-        state.known.keys().all(made) && ids.all(|id| made(&id))
+        let dropped = state.dropped.as_ref();
+        let made = |id: &StepId| {
+            state.calls.contains_key(id) || dropped.is_some_and(|dropped| dropped.contains(id))
+        };
+        let mut known = state.known.iter().flat_map(|known| known.keys());
+        known.all(made) && ids.all(|id| made(&id))
     }
 
     /// Says whether a call was made and dropped, and forgets that it was.
     pub(crate) fn take_dropped(&self, id: StepId) -> bool {
-        self.state().dropped.remove(&id)
+        let mut state = self.state();
+        let dropped = state.dropped.as_mut();
+        dropped.is_some_and(|dropped| dropped.remove(&id))
     }
 
     /// Gives a waiting call its outcome. `false` if it does not wait any more. By the driver, at work, which gives the
@@ -551,7 +560,9 @@ impl RunCore {
                     Woken::of(&call.waker, workflow)
                 }
                 None => {
-                    state.dropped.remove(&id);
+                    if let Some(dropped) = &mut state.dropped {
+                        dropped.remove(&id);
+                    }
                     return false;
                 }
             }

@@ -199,7 +199,7 @@ impl RunCore {
                 past.make(call);
             }
             state.outside().children.insert(call, slot);
-            state.known.remove(&call)
+            state.known.as_mut().and_then(|known| known.remove(&call))
         };
         if let Some(Known::Child(recorded)) = known {
             return self.fit_child(&recorded, &started, name, site);
@@ -348,7 +348,8 @@ impl RunCore {
 
     /// What the journal says of a child that the code has not called.
     pub(crate) fn known_child(&self, call: StepId) -> Option<Box<ChildStarted>> {
-        match self.state().known.get(&call) {
+        let state = self.state();
+        match state.known.as_ref().and_then(|known| known.get(&call)) {
             Some(Known::Child(started)) => Some(started.clone()),
             _ => None,
         }
@@ -358,7 +359,8 @@ impl RunCore {
     /// with the smallest id, so that every replay reports the same.
     pub(crate) fn uncalled_child(&self) -> Option<Box<ChildStarted>> {
         let state = self.state();
-        let children = state.known.values().filter_map(|known| match known {
+        let known = state.known.iter().flat_map(|known| known.values());
+        let children = known.filter_map(|known| match known {
             Known::Child(started) => Some(started),
             _ => None,
         });

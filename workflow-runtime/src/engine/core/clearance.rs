@@ -96,8 +96,8 @@ pub(super) struct Prefix {
     synced: u64,
     /// A sync is wanted that nothing else brings.
     pub(super) wanted: bool,
-    /// Calls that wait for it.
-    waiting: IdSet<StepId>,
+    /// Calls that wait for it; `None` if none ever did.
+    waiting: Option<Box<IdSet<StepId>>>,
 }
 
 impl Prefix {
@@ -144,7 +144,7 @@ impl RunCore {
             return Clearance::Start;
         }
         prefix.wanted |= prefix.asked < prefix.buffered;
-        prefix.waiting.insert(id);
+        prefix.waiting.get_or_insert_default().insert(id);
         Clearance::Wait
     }
 
@@ -196,9 +196,11 @@ impl RunCore {
             }
             let woken = match prefix.synced >= prefix.buffered {
                 true => std::mem::take(&mut prefix.waiting),
-                false => IdSet::default(),
+                false => None,
             };
-            let ids = announced.iter().chain(&woken);
+            let ids = announced
+                .iter()
+                .chain(woken.iter().flat_map(|woken| woken.iter()));
             let calls = ids.filter_map(|id| state.calls.get(id));
             calls.map(|call| call.waker.clone()).collect()
         };

@@ -62,8 +62,8 @@ impl RunCore {
     ) -> (Vec<UndoCarried>, Checkpoint) {
         let mut state = self.state();
         let state = &mut *state;
-        state.dropped.clear();
-        state.known.clear();
+        state.dropped = None;
+        state.known = None;
         state.keyed = None; // a pass has keys of its own
         let mut patches = Vec::new();
         if let Some(past) = &mut state.past {

@@ -26,7 +26,7 @@ pub(super) const MAX_TAIL_BYTES: usize = 16 * 1024;
 /// The same for a run that forgets: most of what it has in memory will be forgotten before it has to be archived.
 pub(super) const MAX_FORGETFUL_TAIL_BYTES: usize = 64 * 1024;
 
-/// Up to so many frames, a run has room for hardly more than it has; from then on for four times as many, up to
+/// Up to so many frames, a run has room for no more than it has; from then on for four times as many, up to
 /// [`MANY_FRAMES`]. To grow is to move all of them.
 const FEW_FRAMES: usize = 4;
 
@@ -179,14 +179,10 @@ impl Live {
     /// Adds a committed frame.
     pub(super) fn push(&mut self, bytes: Bytes, commit: u64) {
         self.tail_bytes += bytes.len();
-        // Little at first: most runs that wait have a frame or two, and there are many.
+        // One by one at first: most runs that wait have a frame or two, and there are many.
         let len = self.tail.len();
         if len == self.tail.capacity() && len < MANY_FRAMES {
-            let more = if len < FEW_FRAMES {
-                len.max(1)
-            } else {
-                3 * len
-            };
+            let more = if len < FEW_FRAMES { 1 } else { 3 * len };
             self.tail.reserve_exact(more);
         }
         self.tail.push(TailFrame { bytes, commit });
