@@ -197,6 +197,8 @@ impl Book {
         };
         let is_same = claimed.ticket.owner == request.owner;
         if !is_same && claimed.has_ended() {
+            // Its end was judged by another clock, and after the time was read.
+            let now = now.max(claimed.ticket.until);
             state.fence = next_fence(state.fence, now);
             claimed.ticket = ticket_of(request, state.fence, now);
             claimed.ends = ending(request.lease);
