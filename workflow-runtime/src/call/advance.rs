@@ -42,6 +42,15 @@ impl<'step, R> StepCall<'step, R> {
             else {
                 return;
             };
+            let (digest, attempt) = (*digest, *failed + 1);
+            let made = |began_at| Made {
+                scope,
+                id,
+                called_at,
+                digest,
+                attempt,
+                began_at,
+            };
             match doing {
                 Doing::HandedIn(_) => return,
                 Doing::BackingOff(deadline, waker) if !deadline.is_over() => {
@@ -52,14 +61,7 @@ impl<'step, R> StepCall<'step, R> {
                 }
                 Doing::BackingOff(..) => *doing = Doing::Nothing,
                 Doing::Nothing | Doing::Ready(_) => {
-                    let made = Made {
-                        scope,
-                        id,
-                        called_at,
-                        digest: *digest,
-                        attempt: *failed + 1,
-                        began_at: called_at,
-                    };
+                    let made = made(called_at);
                     let ready = match std::mem::replace(doing, Doing::Nothing) {
                         Doing::Ready(running) => Some(running),
                         _ => None,
@@ -72,14 +74,7 @@ impl<'step, R> StepCall<'step, R> {
                     let Poll::Ready(end) = running.poll(cx) else {
                         return;
                     };
-                    let made = Made {
-                        scope,
-                        id,
-                        called_at,
-                        digest: *digest,
-                        attempt: *failed + 1,
-                        began_at: running.began_at,
-                    };
+                    let made = made(running.began_at);
                     let pushed = running.take_pushed();
                     self.end(&made, end, pushed, cx);
                 }

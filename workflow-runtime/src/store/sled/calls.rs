@@ -87,10 +87,10 @@ impl Store for SledStore {
             slot: Arc::clone(slot),
             bytes,
         };
-        let mut append = match self.shared.inbox.put(arrival) {
-            Ok(()) => return None,
-            Err(back) => back.append,
+        let Err(back) = self.shared.inbox.put(arrival) else {
+            return None;
         };
+        let (mut append, slot) = (back.append, back.slot);
         let mut state = self.shared.lock();
         if let Err(error) = state.open() {
             cold_path();
@@ -98,7 +98,7 @@ impl Store for SledStore {
         }
         match state.table.accept_append(epoch, &mut append) {
             Some(Ok(())) => {
-                let op = Op::Append(append, AckSender::new(slot));
+                let op = Op::Append(append, AckSender::owning(slot));
                 self.shared.push(state, op, bytes);
                 None
             }
