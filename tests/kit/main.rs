@@ -10,6 +10,7 @@ mod lock;
 mod overlay;
 mod recorded;
 mod recording;
+mod redacting;
 mod replaying;
 mod strategies;
 mod stub_kinds;
