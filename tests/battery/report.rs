@@ -1,5 +1,6 @@
 //! The report: what was tried, how often, and what did not hold.
 
+use std::collections::BTreeSet;
 use std::fmt::Write as _;
 use std::time::Duration;
 
@@ -8,8 +9,12 @@ pub(crate) struct Outcome {
     pub(crate) name: &'static str,
     pub(crate) cases: u64,
     pub(crate) took: Duration,
-    /// What did not hold, each with how to see it again.
+    /// What did not hold, each with how to see it again: of the first cases only.
     pub(crate) violations: Vec<String>,
+    /// How much did not hold in all.
+    pub(crate) violated: usize,
+    /// All cases in which something did not hold, by their seeds.
+    pub(crate) seeds: BTreeSet<u64>,
     /// What else is worth knowing.
     pub(crate) remark: String,
 }
@@ -20,7 +25,8 @@ impl Outcome {
         serde_json::json!({
             "fault": self.name,
             "cases": self.cases,
-            "violations": self.violations.len(),
+            "violations": self.violated,
+            "seeds": self.seeds,
             "seconds": self.took.as_secs_f64(),
             "remark": self.remark,
             "what": self.violations,
@@ -34,7 +40,7 @@ pub(crate) fn table(outcomes: &[Outcome]) -> String {
     let mut out =
         String::from("| fault | cases | violations | seconds | |\n|---|---|---|---|---|\n");
     for row in outcomes {
-        let (name, cases, violations) = (row.name, row.cases, row.violations.len());
+        let (name, cases, violations) = (row.name, row.cases, row.violated);
         let seconds = row.took.as_secs_f64();
         let _ = writeln!(
             out,
@@ -44,6 +50,14 @@ pub(crate) fn table(outcomes: &[Outcome]) -> String {
     }
     for violation in outcomes.iter().flat_map(|row| &row.violations) {
         let _ = write!(out, "\n{violation}\n");
+    }
+    for row in outcomes.iter().filter(|row| !row.seeds.is_empty()) {
+        let (name, count) = (row.name, row.seeds.len());
+        let _ = write!(out, "\nall cases of {name} that do not hold, {count}:");
+        for seed in &row.seeds {
+            let _ = write!(out, " {seed}");
+        }
+        out.push('\n');
     }
     out
 }
@@ -59,6 +73,8 @@ mod tests {
             cases: 3,
             took: Duration::from_millis(1500),
             violations: vec!["a \"b\"\n\\ \u{1}".into()],
+            violated: 2,
+            seeds: BTreeSet::from([7, 9]),
             remark: String::new(),
         };
         let line = row.json();
@@ -67,8 +83,13 @@ mod tests {
         assert_eq!(read["what"][0], "a \"b\"\n\\ \u{1}");
         assert_eq!(
             (&read["cases"], &read["violations"]),
-            (&3.into(), &1.into())
+            (&3.into(), &2.into())
         );
-        assert!(table(&[row]).starts_with("| fault | cases |"));
+        let table = table(&[row]);
+        assert!(table.starts_with("| fault | cases |"), "{table}");
+        assert!(
+            table.contains("all cases of simulation that do not hold, 2: 7 9\n"),
+            "{table}"
+        );
     }
 }

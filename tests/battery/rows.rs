@@ -33,7 +33,7 @@ mod torn;
 mod two_processes;
 mod workload;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
@@ -42,7 +42,7 @@ use super::options::Options;
 use super::report::Outcome;
 use super::sim;
 
-/// More violations than this are not written down.
+/// What does not hold is written down of so many cases; the others are counted, and named by their seeds.
 const ENOUGH: usize = 5;
 
 /// One row.
@@ -265,6 +265,8 @@ fn simulated(seed: u64) -> Case {
 #[derive(Default)]
 struct Sum {
     violations: Vec<String>,
+    violated: usize,
+    seeds: BTreeSet<u64>,
     count: u64,
     also: BTreeMap<&'static str, u64>,
     trace: String,
@@ -279,11 +281,14 @@ impl Sum {
         }
         self.trace = case.trace;
         self.skipped = self.skipped.take().or(case.skipped);
-        for what in case.violations {
-            if self.violations.len() < ENOUGH {
-                self.violations
-                    .push(format!("--only {row} --seed {seed}: {what}"));
-            }
+        self.violated += case.violations.len();
+        if !case.violations.is_empty() {
+            self.seeds.insert(seed);
+        }
+        if self.seeds.len() <= ENOUGH {
+            let written = case.violations.iter();
+            let written = written.map(|what| format!("--only {row} --seed {seed}: {what}"));
+            self.violations.extend(written);
         }
     }
 }
@@ -347,6 +352,8 @@ impl Row {
             },
             took: began.elapsed(),
             violations: sum.violations,
+            violated: sum.violated,
+            seeds: sum.seeds,
             remark,
         }
     }
@@ -401,5 +408,8 @@ mod tests {
         assert_eq!(row.run(&options(0.001, None)).cases, 3);
         assert_eq!(row.run(&options(0.001, Some(9))).violations.len(), 1);
         assert_eq!(row.run(&options(0.001, Some(8))).violations.len(), 0);
+        let all = row.run(&options(1.0, None));
+        assert_eq!(all.violations.len(), ENOUGH, "the first are written down");
+        assert_eq!((all.violated, all.seeds.len()), (31, 31), "all are counted");
     }
 }

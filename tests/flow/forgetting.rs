@@ -35,6 +35,13 @@ async fn release(#[resource] ledger: &Ledger, what: String, done: Option<()>) ->
     Ok(())
 }
 
+/// Fails for good.
+#[step]
+async fn refused(#[resource] ledger: &Ledger) -> Result<u64> {
+    ledger.act("refused");
+    Err(workflow_runtime::Error::fatal("it was not to end well"))
+}
+
 /// What a workflow does besides counting.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 enum How {
@@ -63,7 +70,8 @@ async fn passing(pass: u64, until: u64, how: How) -> Result<u64> {
         wait_for::<()>("end").await?;
         return match how {
             How::Counts => Ok(pass),
-            _ => Err(workflow_runtime::Error::fatal("it was not to end well")),
+            How::StartsAChild => refused().await,
+            How::OwesSomething => Err(workflow_runtime::Error::fatal("it was not to end well")),
         };
     }
     checkpoint(&(pass + 1, until, how)).await
@@ -248,10 +256,11 @@ async fn a_failed_run_that_forgot_can_be_tried_again() {
     engine.signal(run, "end", &()).await.expect("sends");
     let handle = engine.run::<passing>(run).await.expect("is there");
     handle.result().await.expect_err("it fails");
-    let asked = ledger.asked();
+    let asked = ledger.attempts();
     engine.retry(run).await.expect("is taken up again");
     handle.result().await.expect_err("it fails again");
-    assert_eq!(ledger.asked(), asked, "no step of it ran again");
+    let again = &ledger.attempts()[asked.len()..];
+    assert_eq!(again, [asked[asked.len() - 1]], "no other step ran again");
 }
 
 /// What is owed is undone by what earlier passes wrote: none of them is forgotten.

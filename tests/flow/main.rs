@@ -57,6 +57,7 @@ mod retention;
 mod retried_lines;
 mod retrying;
 mod retrying_children;
+mod retrying_past;
 mod schedules;
 mod shared_steps;
 mod signals;

@@ -367,8 +367,13 @@ async fn a_run_that_failed_by_its_own_judgement_goes_another_way_with_other_code
     let run = engine.start(judged()).await.expect("starts").id();
     let handle = engine.run::<judged>(run).await.expect("is there");
     fails(&handle).await;
-    engine.retry(run).await.expect("is retried");
-    fails(&handle).await;
+    let refused = engine.retry(run).await.expect_err("it is the same code");
+    assert!(
+        matches!(refused, EngineError::FailsAgain { .. }),
+        "{refused}"
+    );
+    let text = refused.to_string();
+    assert!(text.contains("no step of it failed"), "{text}");
     assert_eq!(scene.ledger.asked(), 1);
     drop(engine);
 

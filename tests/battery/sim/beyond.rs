@@ -4,7 +4,7 @@
 
 use std::time::{Duration, SystemTime};
 
-use workflow_runtime::journal::{Event, Record};
+use workflow_runtime::journal::{End, Event, Record};
 use workflow_runtime::store::{EndKind, RunState, Store as _};
 use workflow_runtime::{EngineError, Overlap, RunId, ScheduleHandle};
 
@@ -112,11 +112,24 @@ impl Talk<'_> {
         if !has_failed && !self.extra.once_in(8) {
             return Some(Left::Nothing);
         }
+        let mut fails_again = Some(true);
         if has_failed {
             self.case.world.mend();
+            let journal = self.engine.journal(run).await;
+            let journal = self.unless_failed("18: a journal is not read", journal)?;
+            fails_again = self.fails_again(journal.records());
         }
         self.told.retries_asked += 1;
         match self.engine.retry(run).await {
+            Ok(()) if has_failed && fails_again == Some(true) => {
+                let taken = "16: a run that can only fail again is tried again".to_owned();
+                self.violations.push(taken);
+                self.told.retried += 1;
+                Some(Left::Something)
+            }
+            Err(EngineError::FailsAgain { .. }) if fails_again != Some(false) => {
+                Some(Left::Nothing)
+            }
             Ok(()) if has_failed => {
                 self.told.retried += 1;
                 self.told.witness.started(OWN, run);
@@ -141,6 +154,20 @@ impl Talk<'_> {
                 self.told.retry_refused = true;
                 Some(Left::Nothing)
             }
+        }
+    }
+
+    /// Says whether a failed run would fail again without running anything. It would if no part of it failed; it would not if
+    /// it failed by a part that is of the world. `None`: a part failed, but the run has gone past that or dropped it, or
+    /// came to its end with it; which of these is not told by records alone.
+    fn fails_again(&self, records: &[Record]) -> Option<bool> {
+        let alone = self.case.extras.shaky.is_some_and(|shaky| shaky.alone);
+        let failed = failed_parts(records);
+        let of_world = failed.iter().any(|part| part != "breaks");
+        match (failed.is_empty(), of_world && alone) {
+            (true, _) => Some(true),
+            (false, true) => Some(false),
+            (false, false) => None,
         }
     }
 
@@ -250,6 +277,26 @@ impl Talk<'_> {
             }
         }
     }
+}
+
+/// The parts that have failed and count: names of steps, or that it was a child.
+fn failed_parts(records: &[Record]) -> Vec<String> {
+    let mut failed: Vec<(u64, String)> = Vec::new();
+    for record in records {
+        match &record.event {
+            Event::StepCompleted(step) if !step.outcome.is_success() => {
+                failed.push((record.seq, step.name.to_string()));
+            }
+            Event::ChildFinished(child) if matches!(child.end, End::Failed(_)) => {
+                failed.push((record.seq, "a child".to_owned()));
+            }
+            Event::RunReopened(reopened) => {
+                failed.retain(|(seq, _)| !reopened.voided.contains(seq));
+            }
+            _ => {}
+        }
+    }
+    failed.into_iter().map(|(_, part)| part).collect()
 }
 
 /// Says whether records were forgotten.

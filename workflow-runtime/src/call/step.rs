@@ -9,7 +9,7 @@ use std::marker::PhantomData;
 use std::panic::Location;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use super::StepDefinition;
@@ -238,18 +238,37 @@ impl<'step, R> StepCall<'step, R> {
                 Poll::Pending
             }
             Turn::Run(known) => {
-                if let (
-                    Some(Known::Failed { attempts, next_at }),
-                    Stage::Waiting { failed, doing, .. },
-                ) = (known, &mut self.stage)
+                if let Some(known) = known
+                    && !self.heed(core, id, known, cx.waker())
                 {
-                    *failed = attempts;
-                    *doing = back_off(core, id, next_at, cx.waker());
+                    return Poll::Pending;
                 }
                 self.advance(scope, id, called_at, cx);
                 Poll::Pending
             }
         }
+    }
+
+    /// Takes up what the journal says of the call. `false` if it may not run: it ran before, and was given something else.
+    #[cold]
+    fn heed(&mut self, core: &RunCore, id: StepId, known: Known, waker: &Waker) -> bool {
+        let (before, attempts) = match known {
+            Known::Failed(attempts) => (None, Some(attempts)),
+            Known::Tried(before, attempts) => (Some(before), attempts),
+            Known::Timer { .. } | Known::Child(_) => (None, None),
+        };
+        let input = || {
+            let payloads = core.services.payloads.at(Place::step_input(id));
+            self.body.encode_input(&payloads, usize::MAX)
+        };
+        if before.is_some_and(|before| !core.fits_before(id, &before, input)) {
+            return false;
+        }
+        if let (Some(before), Stage::Waiting { failed, doing, .. }) = (attempts, &mut self.stage) {
+            *failed = before.attempts;
+            *doing = back_off(core, id, before.next_at, waker);
+        }
+        true
     }
 
     /// Registers the call, and says what it is to do; `None` if it cannot be registered.

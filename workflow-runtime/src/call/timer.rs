@@ -84,7 +84,7 @@ impl Sleep {
     fn begin(&mut self, scope: &Scope, id: StepId, known: Option<Known>, waker: &Waker) {
         let deadline = match known {
             Some(Known::Timer { deadline }) => deadline,
-            Some(Known::Failed { .. } | Known::Child(_)) | None => {
+            Some(Known::Failed(_) | Known::Tried(..) | Known::Child(_)) | None => {
                 let deadline = match self.until {
                     Until::After(duration) => scope.core().services.clock.now().after(duration),
                     Until::At(time) => time,

@@ -12,6 +12,7 @@ mod keyed;
 pub(crate) mod outside;
 mod passes;
 mod past;
+mod tried;
 pub(crate) mod undo;
 #[cfg(feature = "testing")]
 pub(crate) mod waits;
@@ -111,7 +112,8 @@ impl State {
     /// Makes a call known, and says whether the journal has its outcome.
     fn register(&mut self, view: WaitingCall, waker: &Waker) -> bool {
         let WaitingCall { id, name, site, .. } = view;
-        let recorded = self.past.as_mut().is_some_and(|past| past.make(id));
+        let past = self.past.as_mut();
+        let recorded = past.is_some_and(|past| past.make(id, view.digest.as_ref()));
         let taken = self.calls.insert(id, Waiting::new(view, waker, recorded));
         // It cannot be: ids are claimed one by one. If it were, waiting for ever would hide it.
         if let Some(first) = taken {

@@ -157,6 +157,18 @@ pub enum EngineError {
         /// Why not.
         problem: String,
     },
+    /// The code comes to the same failure again, without running anything.
+    #[error(
+        "{run} cannot be retried and was left as it is: its code would come to the same failure without running \
+         anything, because {report}; change the code and retry it, or `engine.fork({run})` at what failed, which runs it anew \
+         under ids of its own"
+    )]
+    FailsAgain {
+        /// The run.
+        run: RunId,
+        /// Why nothing of it runs again.
+        report: Box<str>,
+    },
     /// The code does not fit what the run did before.
     #[error(
         "{run} cannot be retried with this code and was left as it is (after a fix, retry it instead of resuming it): {report}"

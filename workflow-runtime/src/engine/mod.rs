@@ -54,6 +54,7 @@ pub(crate) mod resources;
 mod retention;
 mod retry;
 mod retry_children;
+mod retry_choice;
 mod schedules;
 mod shutdown;
 pub(crate) mod signal;

@@ -1,23 +1,17 @@
 //! Trying a failed run again: the same run, the same step ids, without what made it fail.
 //!
-//! Owns the choice of the outcomes that no longer count, and the record that says so. Which of them can
-//! be done without is not guessed: the code is replayed without them, and must still ask for
-//! everything else. It never runs a step itself; the run is driven like any other. What becomes of its children is
-//! in `retry_children`.
+//! Owns who may be tried again, and the record that says which outcomes no longer count; which those are is chosen in
+//! `retry_choice`. It never runs a step itself; the run is driven like any other. What becomes of its children is in
+//! `retry_children`.
 
 use std::sync::Arc;
 
-use super::begun::Begun;
-use super::driver::{AfterCrash, Probed};
 use super::progress::Progress;
 use super::task::take_up;
-use super::{Engine, EngineError, RunEntry, Shared, handle, keyed, lines, retry_children};
+use super::{Engine, EngineError, Shared, handle, keyed, lines, retry_children, retry_choice};
 use crate::ids::RunId;
-use crate::journal::{
-    Chain, Draft, End, Event, JournalError, Reader, Record, RunReopened, line_of,
-};
-use crate::replay::History;
-use crate::store::{EndKind, Epoch, Reopening, RunState, StoreError};
+use crate::journal::{Chain, Draft, Event, Reader, Record, RunReopened};
+use crate::store::{EndKind, Reopening, RunState, StoreError};
 
 impl Engine {
     /// Takes a failed run up again from its failed step. It is the same run: its history stays, and the
@@ -26,21 +20,27 @@ impl Engine {
     /// A child that failed counts like a failed step: it is tried again too, as the same run, and so are its own
     /// children.
     ///
-    /// What no longer counts are failed outcomes, from the last one backwards, as many as the code can
-    /// do without: a failure that the code handled and went on from stays, because recorded steps
-    /// behind it depend on it. A run that failed without a failed step (the workflow returned an error
-    /// of its own) is replayed as a whole and goes another way only if its code was changed.
+    /// What no longer counts are failed outcomes, as many as the code can do without. **A failure that the code has gone
+    /// past stands**: it handled it, and came to other calls because of it. Those may have done something, under ids
+    /// that they would be given again, with another input or never. So steps that failed side by side all run again, and of a
+    /// step and its fallback that both failed, the fallback does.
+    ///
+    /// A retry after which the code would come to the same failure without running anything is refused: there is no
+    /// failed step, or the code has gone past all of them. With other code that goes another way it is not.
     ///
     /// Of a line of runs that continue each other it is the newest that is tried again.
     ///
     /// When it resolves, the retry is durable; the run goes on in the background.
     ///
     /// ```no_run
-    /// # use workflow_runtime::{store::{EndKind, StateKind}, Engine, Result};
+    /// # use workflow_runtime::{store::{EndKind, StateKind}, Engine, EngineError, Result};
     /// # async fn example(engine: Engine) -> Result<()> {
     /// let failed = engine.runs().state(StateKind::Ended(EndKind::Failed)).await?;
     /// for run in failed.runs {
-    ///     engine.retry(run.run).await?;
+    ///     match engine.retry(run.run).await {
+    ///         Err(EngineError::FailsAgain { .. }) => {} // nothing of it would run
+    ///         retried => retried?,
+    ///     }
     /// }
     /// # Ok(())
     /// # }
@@ -49,7 +49,8 @@ impl Engine {
     /// # Errors
     ///
     /// [`EngineError::NotFailed`] if the run has not failed or its key was given to a newer run,
-    /// [`EngineError::Unfit`] if the code does not fit its journal, [`EngineError::ChildNotRetried`] if a child that has to
+    /// [`EngineError::FailsAgain`] if it could only fail again, [`EngineError::Unfit`] if the code does not fit its journal,
+    /// [`EngineError::ChildNotRetried`] if a child that has to
     /// be tried again cannot be (it undid what it did, say); if there is no such run, its workflow is not registered, its journal cannot
     /// be read, or the store fails. The run is left as it was.
     pub async fn retry(&self, run: RunId) -> Result<(), EngineError> {
@@ -154,7 +155,7 @@ fn reopen(shared: &Arc<Shared>, records: &[Record], mut chain: Chain) -> Result<
     let (run, seq) = (chain.run(), chain.next_seq());
     let end = records.last().map(|record| (record.seq, record.time));
     let (end, ended_at) = end.ok_or(EngineError::UnknownRun(run))?;
-    let mut voided = voided_failures(shared, &chain, records)?;
+    let mut voided = retry_choice::voided_failures(shared, &chain, records)?;
     let events = records.iter().filter(|record| voided.contains(&record.seq));
     let children = events.filter_map(|record| match &record.event {
         Event::ChildFinished(child) => Some(child.child),
@@ -174,88 +175,5 @@ fn reopen(shared: &Arc<Shared>, records: &[Record], mut chain: Chain) -> Result<
     Ok(Plan {
         reopening,
         children,
-    })
-}
-
-/// The failed outcomes that still count, in order. Ends of children that the code did not want are none.
-fn failed_outcomes(records: &[Record], usual: &Probed) -> Vec<u64> {
-    let mut failed = Vec::new();
-    for record in records {
-        match &record.event {
-            Event::StepCompleted(step) if !step.outcome.is_success() => {
-                failed.push(record.seq);
-            }
-            Event::ChildFinished(child)
-                if matches!(child.end, End::Failed(_)) && !usual.unwanted.contains(&child.call) =>
-            {
-                failed.push(record.seq);
-            }
-            Event::RunReopened(reopened) => failed.retain(|seq| !reopened.voided.contains(seq)),
-            _ => {}
-        }
-    }
-    failed
-}
-
-/// The failed outcomes that do not have to stay, from the last one backwards: without them the code still asks for
-/// everything that is recorded.
-fn voided_failures(
-    shared: &Arc<Shared>,
-    chain: &Chain,
-    records: &[Record],
-) -> Result<Vec<u64>, EngineError> {
-    let run = chain.run();
-    let usual = probe(shared, chain, records, &[])?;
-    let usual = usual.map_err(|report| EngineError::Unfit { run, report })?;
-    let failed = failed_outcomes(records, &usual);
-    let left_with = |kept: usize| probe(shared, chain, records, &failed[kept..]);
-    // The fewer are taken out, the nearer to what happened: so the border can be searched for.
-    let (mut fits, mut too_few) = (failed.len(), None);
-    loop {
-        let tried = match too_few {
-            None if fits == 0 => return Ok(failed),
-            None => 0,
-            Some(too_few) if too_few + 1 == fits => return Ok(failed[fits..].to_vec()),
-            Some(too_few) => usize::midpoint(too_few, fits),
-        };
-        if matches!(left_with(tried)?, Ok(probed) if probed.left_over == usual.left_over) {
-            fits = tried;
-        } else {
-            too_few = Some(tried);
-        }
-    }
-}
-
-/// Replays a run without some of its outcomes.
-fn probe(
-    shared: &Arc<Shared>,
-    chain: &Chain,
-    records: &[Record],
-    voided: &[u64],
-) -> Result<Result<Probed, Box<str>>, EngineError> {
-    let run = chain.run();
-    let without = Record {
-        seq: chain.next_seq(),
-        time: records.last().map(|last| last.time).unwrap_or_default(),
-        event: Event::RunReopened(RunReopened {
-            voided: voided.to_vec(),
-        }),
-    };
-    let again = records.iter().cloned().chain([without]);
-    let history = History::read(again.map(Ok::<_, JournalError>))?;
-    let history = history.ok_or(EngineError::UnknownRun(run))?;
-    // Nothing is written under this epoch: the run has ended.
-    let begun = Begun::again(
-        history,
-        Epoch::FIRST,
-        chain.clone(),
-        (Vec::new(), 0),
-        AfterCrash::default(),
-    );
-    let begun = begun.in_line(line_of(run, records));
-    let entry = RunEntry::new(Progress::Active);
-    Ok(match begun.into_driver(shared, &entry) {
-        Ok(driver) => driver.probe(),
-        Err(obstacle) => Err(obstacle.into_parking(&shared.services, run).report),
     })
 }

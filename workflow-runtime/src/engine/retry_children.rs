@@ -42,6 +42,9 @@ pub(super) fn check<'a>(
             // Otherwise somebody has tried it again by itself: it goes on, or has another end by now.
             if matches!(&header.state, RunState::Ended(end) if end.kind == EndKind::Failed) {
                 let planned = plan(shared, child).await;
+                if matches!(planned, Err(EngineError::FailsAgain { .. })) {
+                    continue; // its parent gets the same end again, as it does of one that was cancelled
+                }
                 let Plan { children, .. } = planned.map_err(|error| match error {
                     EngineError::NotFailed { how, .. } => refused(format!("it {how}")),
                     EngineError::Unfit { report, .. } => {

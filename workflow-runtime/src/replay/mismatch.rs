@@ -59,7 +59,7 @@ pub(crate) const REDACTED: (i8, &[u8]) = (82, b"workflow-runtime: redacted");
 
 /// Says whether something was taken out of a recorded value.
 #[cfg(feature = "testing")]
-pub(crate) fn is_redacted(recorded: &Value) -> bool {
+fn is_redacted(recorded: &Value) -> bool {
     match recorded {
         Value::Ext(kind, data) => (*kind, &**data) == REDACTED,
         Value::Array(list) => list.iter().any(is_redacted),
@@ -70,8 +70,37 @@ pub(crate) fn is_redacted(recorded: &Value) -> bool {
 
 /// Says whether something was taken out of a recorded value: never, in what a store has.
 #[cfg(not(feature = "testing"))]
-pub(crate) fn is_redacted(_: &Value) -> bool {
+fn is_redacted(_: &Value) -> bool {
     false
+}
+
+/// What two inputs come to whose digests are not the same.
+pub(crate) enum Told {
+    /// What differs was taken out of the journal.
+    Redacted,
+    /// Named fields were added or removed, and nothing else.
+    OtherFields,
+    /// They are told apart, by what can be shown of it.
+    Apart(Vec<Difference>),
+}
+
+/// Tells two inputs apart whose digests are not the same, as far as they were kept. Without any difference that can be
+/// shown, the digests' word counts; unless what differs was taken out.
+pub(crate) fn tell_apart(recorded: Option<&Value>, now: Option<&Value>) -> Told {
+    let found = match (recorded, now) {
+        (Some(recorded), Some(now)) => compare_inputs(recorded, now),
+        _ => Vec::new(),
+    };
+    if found.is_empty() {
+        return match recorded.is_some_and(is_redacted) {
+            true => Told::Redacted,
+            false => Told::Apart(found),
+        };
+    }
+    match found.iter().all(Difference::is_one_sided) {
+        true => Told::OtherFields,
+        false => Told::Apart(found),
+    }
 }
 
 /// Compares two inputs field by field. Of very many differences not all are returned, but always one that is not

@@ -6,13 +6,16 @@
 //! does what the verdict says.
 
 mod fresh;
+mod made;
 mod mismatch;
 mod past;
 mod step;
 mod unmade;
 
-use std::collections::VecDeque;
+use std::collections::{HashSet, VecDeque};
 use std::panic::Location;
+
+use bytes::Bytes;
 
 use crate::clock::Timestamp;
 use crate::digest::InputDigest;
@@ -24,13 +27,12 @@ use crate::journal::{
 };
 
 pub use fresh::{FreshFor, OnStale};
+pub(crate) use made::MadeCalls;
 #[cfg(feature = "testing")]
 pub(crate) use mismatch::show as show_value;
-pub(crate) use mismatch::{
-    Asked, ChildMismatch, Difference, Mismatch, compare_inputs, is_redacted,
-};
+pub(crate) use mismatch::{Asked, ChildMismatch, Difference, Mismatch, Told, tell_apart};
 #[cfg(feature = "testing")]
-pub(crate) use mismatch::{REDACTED, describe_call, show_differences};
+pub(crate) use mismatch::{REDACTED, compare_inputs, describe_call, show_differences};
 pub(crate) use past::{Fork, Past, Patch};
 pub(crate) use step::RecordedStep;
 
@@ -41,7 +43,8 @@ pub(crate) struct History {
     pub(crate) started_at: Timestamp,
     pub(crate) deliveries: VecDeque<Delivery>,
     pub(crate) known: IdMap<StepId, Known>,
-    /// Steps that were about to run and have no outcome.
+    /// Steps that were about to run and have no outcome, and steps that ran and whose outcome counts no more: whoever runs
+    /// one of them is to give it the same.
     pub(crate) intents: IdMap<StepId, Delivery>,
     pub(crate) past: Past,
     /// Where the workflow began anew, if it did: nothing before that is in here.
@@ -120,6 +123,17 @@ pub(crate) enum Recorded {
     Intent(Box<StepIntent>),
 }
 
+impl Recorded {
+    /// What a step was given, where it is kept.
+    pub(crate) fn kept_input(&self) -> Option<Bytes> {
+        match self {
+            Self::Step(step) => step.whole().input.clone(),
+            Self::Intent(intent) => intent.input.clone(),
+            _ => None,
+        }
+    }
+}
+
 impl Delivery {
     /// The call that it belongs to; none for what is sent to the run as a whole.
     pub(crate) fn id(&self) -> Option<StepId> {
@@ -131,13 +145,27 @@ impl Delivery {
             Recorded::Intent(intent) => Some(intent.step),
         }
     }
+
+    /// Says whether it is no outcome: a step was about to run, and nobody knows more.
+    pub(crate) fn is_open(&self) -> bool {
+        matches!(self.what, Recorded::Intent(_))
+    }
+}
+
+/// Attempts that failed, and the time at which the next may begin.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct FailedAttempts {
+    pub(crate) attempts: u32,
+    pub(crate) next_at: Timestamp,
 }
 
 /// What the journal says of a call that has no outcome yet.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug)]
 pub(crate) enum Known {
     /// So many attempts failed, and the next may begin then.
-    Failed { attempts: u32, next_at: Timestamp },
+    Failed(FailedAttempts),
+    /// It ran before, and that outcome counts no more; so many attempts may have failed since.
+    Tried(Box<Delivery>, Option<FailedAttempts>),
     /// The timer is due then.
     Timer { deadline: Timestamp },
     /// The child run was created.
@@ -223,10 +251,10 @@ impl History {
                 if seeded!(AttemptsForgotten) {
                     return;
                 }
-                let known = Known::Failed {
+                let known = Known::Failed(FailedAttempts {
                     attempts: failed.attempt,
                     next_at: failed.next_at,
-                };
+                });
                 self.known.insert(failed.step, known);
                 self.past.add(failed.step, seq, false);
                 return;
@@ -394,8 +422,10 @@ impl History {
         self.known.retain(|call, known| match known {
             Known::Timer { .. } => true,
             Known::Child(_) => outcomes.contains(call),
-            Known::Failed { .. } => false,
+            Known::Failed(_) | Known::Tried(..) => false,
         });
+        // Nor are steps that were about to run there: whatever runs here has an id of its own.
+        self.intents.clear();
         let shared = outcomes.into_iter().chain(self.known.keys().copied());
         let shared = shared.chain(self.past.pushed()).collect();
         let last = self.deliveries.back().map(|delivery| delivery.seq);
@@ -431,22 +461,46 @@ impl History {
 
     /// Takes records out that no longer count. Attempts at what they were the outcomes of begin anew.
     fn void(&mut self, voided: &[u64]) {
-        let past = &mut self.past;
-        let children = self.voided_children.get_or_insert_default();
-        self.deliveries.retain(|delivery| {
-            let counts = !voided.contains(&delivery.seq);
-            if let (false, Some(call)) = (counts, delivery.id()) {
-                match delivery.what {
-                    Recorded::Child(_) => {
-                        past.void_outcome(call);
-                        children.insert(call);
-                    }
-                    _ => past.forget(call),
-                }
+        for (call, is_copied) in self.take_out(voided) {
+            if is_copied {
+                // It ran elsewhere: here it is made as this run's own, under another id.
+                self.past.forget(call);
+                self.intents.remove(&call);
             }
-            counts
-        });
+        }
+    }
+
+    /// The same, for a replay that is only tried: calls keep their ids, so that two replays can be compared.
+    pub(crate) fn without(&mut self, voided: &[u64]) {
+        self.take_out(voided);
+    }
+
+    /// Takes records out. Gives the steps that they were the outcomes of, and whether those are of a run that this one was
+    /// forked from.
+    fn take_out(&mut self, voided: &[u64]) -> Vec<(StepId, bool)> {
+        let voided: HashSet<u64> = voided.iter().copied().collect();
+        let children = self.voided_children.get_or_insert_default();
+        let mut steps = Vec::new();
+        for delivery in std::mem::take(&mut self.deliveries) {
+            if !voided.contains(&delivery.seq) {
+                self.deliveries.push_back(delivery);
+                continue;
+            }
+            let Some(call) = delivery.id() else { continue };
+            self.past.void_outcome(call);
+            match delivery.what {
+                Recorded::Child(_) => {
+                    children.insert(call);
+                }
+                Recorded::Step(_) => {
+                    steps.push((call, self.past.is_copied(call)));
+                    self.intents.insert(call, delivery);
+                }
+                _ => {}
+            }
+        }
         self.end = None;
+        steps
     }
 }
 

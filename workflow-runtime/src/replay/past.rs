@@ -4,8 +4,11 @@
 //! patch is decided by, and the answer to it for every later replay. It never delivers anything.
 
 use std::collections::BTreeMap;
+use std::hint::cold_path;
 
+use super::made::MadeCalls;
 use super::unmade::Unmade;
+use crate::digest::InputDigest;
 use crate::id_map::IdSet;
 use crate::ids::{RunId, StepId};
 
@@ -24,6 +27,8 @@ pub(crate) struct Past {
     forks: Vec<Fork>,
     /// Places of the code that have pushed their message.
     pushed: IdSet<StepId>,
+    /// The calls that the code makes, if somebody wants to know.
+    noted: Option<Box<MadeCalls>>,
 }
 
 /// A run that the beginning of a journal was copied from.
@@ -59,6 +64,16 @@ impl Past {
         self.unmade.add(call, seq, has_outcome);
     }
 
+    /// Notes down the calls that the code makes.
+    pub(crate) fn note_calls(&mut self) {
+        self.noted = Some(Box::default());
+    }
+
+    /// The calls that were noted down.
+    pub(crate) fn take_noted(&mut self) -> MadeCalls {
+        self.noted.take().map_or_else(MadeCalls::default, |it| *it)
+    }
+
     /// A call is to be made as if it had never been; in a fork, as its own.
     pub(super) fn forget(&mut self, call: StepId) {
         self.unmade.forget(call);
@@ -70,6 +85,11 @@ impl Past {
     /// The outcome of a call no longer counts; that it was made does.
     pub(super) fn void_outcome(&mut self, call: StepId) {
         self.unmade.void(call);
+    }
+
+    /// Says whether the call is one of a run that this one was forked from.
+    pub(super) fn is_copied(&self, call: StepId) -> bool {
+        self.forks.iter().any(|fork| fork.shared.contains(&call))
     }
 
     /// All records until now were copied from another run; of its calls only `shared` are known.
@@ -88,6 +108,7 @@ impl Past {
             && self.patches.is_empty()
             && self.forks.is_empty()
             && self.pushed.is_empty()
+            && self.noted.is_none()
     }
 
     /// Takes out the runs that the journal's beginning was copied from.
@@ -135,12 +156,21 @@ impl Past {
 
     /// The code comes to a place that pushes a message. Says whether the journal has that already.
     pub(crate) fn push(&mut self, call: StepId) -> bool {
+        self.note(call, None);
         self.pushed.remove(&call)
     }
 
     /// The code makes a call. Says whether the journal has an outcome for it.
-    pub(crate) fn make(&mut self, call: StepId) -> bool {
+    pub(crate) fn make(&mut self, call: StepId, input: Option<&InputDigest>) -> bool {
+        self.note(call, input);
         self.unmade.remove(call)
+    }
+
+    fn note(&mut self, call: StepId, input: Option<&InputDigest>) {
+        if let Some(noted) = &mut self.noted {
+            cold_path();
+            noted.add(call, input.copied(), self.passed);
+        }
     }
 
     /// A record was delivered, or passed over because nobody wants it.
@@ -201,8 +231,8 @@ mod tests {
         assert_eq!(past.passed(), Some(5), "the newest counts");
         assert_eq!(past.patch("way"), Patch::New);
         let mut made = knowing(1, 5);
-        assert!(made.make(id(1)), "it has an outcome");
-        assert!(!made.make(id(1)), "once");
+        assert!(made.make(id(1), None), "it has an outcome");
+        assert!(!made.make(id(1), None), "once");
         assert_eq!(made.patch("way"), Patch::New);
     }
 
@@ -213,7 +243,7 @@ mod tests {
         past.decide_patch("carried".into(), false);
         assert_eq!(past.patch("marked"), Patch::Taken);
         assert_eq!(past.patch("new"), Patch::Untaken);
-        past.make(id(1));
+        past.make(id(1), None);
         assert_eq!(past.patch("new"), Patch::Untaken);
         assert_eq!(past.patch("other"), Patch::New);
         assert_eq!(past.patch("other"), Patch::Taken);
@@ -233,7 +263,7 @@ mod tests {
         let mut past = knowing(1, 5);
         past.pass_all();
         assert!(past.is_blank());
-        assert!(!past.make(id(1)));
+        assert!(!past.make(id(1), None));
         let mut tolerant = knowing(1, 5);
         tolerant.tolerate();
         tolerant.pass_all();
@@ -242,7 +272,7 @@ mod tests {
             Patch::Untaken,
             "the order says nothing"
         );
-        assert!(tolerant.make(id(1)));
+        assert!(tolerant.make(id(1), None));
     }
 
     #[test]
@@ -258,7 +288,7 @@ mod tests {
         past.begin_anew();
         assert!(past.take_forks().is_empty());
         assert!(!past.push(id(2)));
-        assert!(!past.make(id(1)));
+        assert!(!past.make(id(1), None));
         assert_eq!(past.patch("new"), Patch::New);
         assert_eq!(past.patch("carried"), Patch::Untaken);
     }
@@ -268,7 +298,7 @@ mod tests {
         assert!(Past::default().is_blank());
         let mut called = knowing(1, 5);
         assert!(!called.is_blank());
-        called.make(id(1));
+        called.make(id(1), None);
         assert!(called.is_blank());
         let mut pushed = Past::default();
         pushed.add_pushed(id(1));

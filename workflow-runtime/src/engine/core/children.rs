@@ -20,7 +20,7 @@ use crate::ids::{CallKind, RunId, StepId};
 use crate::journal::{CancelRequested, CarriedChild, ChildStarted, Draft, End, Event};
 use crate::payload::Place;
 use crate::replay::{
-    Asked, ChildMismatch, Known, Verdict, WaitingCall, compare_inputs, is_redacted, judge_child,
+    Asked, ChildMismatch, Known, Told, Verdict, WaitingCall, judge_child, tell_apart,
 };
 use crate::store::{Letter, NewRun, ParkReason};
 
@@ -196,7 +196,7 @@ impl RunCore {
         let known = {
             let mut state = self.state();
             if let Some(past) = &mut state.past {
-                past.make(call);
+                past.make(call, Some(&started.input_digest));
             }
             state.outside().children.insert(call, slot);
             state.known.as_mut().and_then(|known| known.remove(&call))
@@ -233,15 +233,10 @@ impl RunCore {
                     let place = Place::call_input(&started.input_digest.strict);
                     self.services.payloads.at(place).value(input).ok()
                 };
-                let mut redacted = false;
-                if let (Some(recorded), Some(now)) = (value(recorded), value(now)) {
-                    differences = compare_inputs(&recorded, &now);
-                    redacted = is_redacted(&recorded);
-                }
-                match differences.iter().all(|one| one.is_one_sided()) {
-                    true if !differences.is_empty() => return self.warn(Warning::OTHER_FIELDS),
-                    true if redacted => return,
-                    _ => {}
+                match tell_apart(value(recorded).as_ref(), value(now).as_ref()) {
+                    Told::Redacted => return,
+                    Told::OtherFields => return self.warn(Warning::OTHER_FIELDS),
+                    Told::Apart(found) => differences = found,
                 }
             }
             Verdict::Swallow | Verdict::Diverged => {}
@@ -267,7 +262,7 @@ impl RunCore {
         self.trouble(Trouble::Park(obstacle.detail(mismatch.detail())));
     }
 
-    fn warn(&self, message: &'static str) {
+    pub(super) fn warn(&self, message: &'static str) {
         self.services.warnings.push(Warning {
             run: Some(self.run()),
             workflow: self.identity().workflow_name.clone(),

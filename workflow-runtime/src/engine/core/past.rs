@@ -4,7 +4,7 @@ use super::RunCore;
 use crate::engine::outbox::Pushed;
 use crate::ids::{RunId, StepId};
 use crate::journal::{Draft, Event, MessagePushed, PatchMarker};
-use crate::replay::Patch;
+use crate::replay::{MadeCalls, Patch};
 
 impl RunCore {
     /// The run that the workflow's code believes to be: in a fork, the one that was forked until what
@@ -53,6 +53,13 @@ impl RunCore {
         let pushed = Event::MessagePushed(MessagePushed { call, outbox });
         let draft = Draft::of(&pushed).with_messages(vec![message]);
         state.outbox.push(draft);
+    }
+
+    /// The calls that the code made, if they were noted down, and the newest record that was delivered.
+    pub(crate) fn take_noted(&self) -> (MadeCalls, Option<u64>) {
+        let mut state = self.state();
+        let past = state.past.as_mut();
+        past.map_or_else(Default::default, |past| (past.take_noted(), past.passed()))
     }
 
     /// The recorded outcome of a waiting call counts no more: it runs again.

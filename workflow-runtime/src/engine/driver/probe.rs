@@ -6,6 +6,8 @@ use super::{Driver, Exit, Next};
 use crate::engine::undo_steps::UndoWay;
 use crate::id_map::{IdMap, IdSet};
 use crate::ids::StepId;
+use crate::journal::End;
+use crate::replay::MadeCalls;
 
 /// What a replay that was only tried came to.
 pub(crate) struct Probed {
@@ -13,6 +15,12 @@ pub(crate) struct Probed {
     pub(crate) left_over: usize,
     /// Children whose ends the code did not want.
     pub(crate) unwanted: IdSet<StepId>,
+    /// The calls that the code made.
+    pub(crate) made: MadeCalls,
+    /// The newest record that was delivered.
+    pub(crate) passed: Option<u64>,
+    /// The workflow failed, with nothing left to wait for.
+    pub(crate) failed: bool,
 }
 
 impl Driver {
@@ -23,9 +31,16 @@ impl Driver {
     /// The report of what does not fit.
     pub(crate) fn probe(mut self) -> Result<Probed, Box<str>> {
         self.probing = true;
-        let replayed = self.replay_all().map(|left_over| Probed {
-            left_over,
-            unwanted: self.core.unwanted_ends(),
+        let replayed = self.replay_all().and_then(|left_over| {
+            self.check_intents(self.end.is_some())?;
+            let (made, passed) = self.core.take_noted();
+            Ok(Probed {
+                left_over,
+                unwanted: self.core.unwanted_ends(),
+                made,
+                passed,
+                failed: matches!(self.end, Some(End::Failed(_))),
+            })
         });
         replayed.map_err(|exit| match exit {
             Exit::Park(parking) => parking.report,

@@ -8,8 +8,8 @@ use crate::ids::{CallKind, StepId};
 use crate::journal::{ChildStarted, End, Event, RunRecovered};
 use crate::payload::Place;
 use crate::replay::{
-    Asked, ChildMismatch, Delivery, Difference, Mismatch, Recorded, Verdict, compare_inputs,
-    is_redacted, judge,
+    Asked, ChildMismatch, Delivery, Difference, Mismatch, Recorded, Told, Verdict, judge,
+    tell_apart,
 };
 use crate::store::ParkReason;
 
@@ -186,8 +186,9 @@ impl Driver {
         Ok(())
     }
 
-    /// Compares steps that were about to run with what the code asks for, and tells their calls.
-    /// One that the code no longer asks for has diverged like a recorded outcome would.
+    /// Compares steps that were about to run, or ran and are to run again, with what the code asks for, and tells their
+    /// calls. One that was about to run and that the code no longer asks for has diverged like a recorded outcome
+    /// would; one whose outcome counts no more may be asked for later, and is compared then.
     pub(super) fn check_intents(&mut self, returned: bool) -> Result<(), Exit> {
         let mut intents: Vec<Delivery> = self.intents.drain().map(|(_, intent)| intent).collect();
         intents.sort_by_key(|intent| intent.seq);
@@ -202,6 +203,10 @@ impl Driver {
                 Verdict::DeliverReordered => self.warn(Warning::REORDERED_INPUT),
                 Verdict::Swallow => continue,
                 Verdict::OtherInput => self.differences(&intent)?,
+                Verdict::Diverged if waiting.is_none() && !intent.is_open() => {
+                    self.core.expect_again(id, intent);
+                    continue;
+                }
                 Verdict::Diverged => return Err(self.diverged(&intent, returned, Vec::new())),
             }
             if let Recorded::Intent(recorded) = &intent.what {
@@ -236,31 +241,16 @@ impl Driver {
             .core
             .take_input()
             .and_then(|now| payloads.value(&now).ok());
-        let recorded = match &delivery.what {
-            Recorded::Step(step) => {
-                let step = step.whole();
-                let input = step.input.as_ref();
-                input.and_then(|input| payloads.value(input).ok())
-            }
-            Recorded::Intent(intent) => intent
-                .input
-                .as_ref()
-                .and_then(|input| payloads.value(input).ok()),
-            _ => None,
-        };
-        let redacted = recorded.as_ref().is_some_and(is_redacted);
-        let found = match (recorded, now) {
-            (Some(recorded), Some(now)) => compare_inputs(&recorded, &now),
-            _ => Vec::new(),
-        };
-        // Without any difference that can be shown, the digests' word counts; unless what differs was taken out.
-        let explained = redacted || !found.is_empty();
-        if explained && found.iter().all(|difference| difference.is_one_sided()) {
-            if !found.is_empty() {
+        let recorded = delivery.what.kept_input();
+        let recorded = recorded.and_then(|input| payloads.value(&input).ok());
+        let found = match tell_apart(recorded.as_ref(), now.as_ref()) {
+            Told::Redacted => return Ok(()),
+            Told::OtherFields => {
                 self.warn(Warning::OTHER_FIELDS);
+                return Ok(());
             }
-            return Ok(());
-        }
+            Told::Apart(found) => found,
+        };
         self.write_outbox(None); // bodies may run beside a tolerant replay
         Err(self.diverged(delivery, false, found))
     }
