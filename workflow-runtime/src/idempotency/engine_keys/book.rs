@@ -471,3 +471,22 @@ fn locked(key: KeyId, problem: PayloadError) -> KeyError {
         _ => KeyError::Codec,
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_later_claim_has_a_higher_number_whether_the_clock_goes_on_stands_or_goes_back() {
+        let at = Timestamp::from_micros;
+        let first = next_fence(0, at(1_000));
+        assert_eq!(first, 1_000, "after a restart it goes on with the clock");
+        let mut last = first;
+        for now in [1_000, 1_000, 999, 0, 1_001, 5_000] {
+            let next = next_fence(last, at(now));
+            assert!(next > last && next >= now, "{last} {next} at {now}");
+            last = next;
+        }
+        assert_eq!(last, 5_000);
+    }
+}
