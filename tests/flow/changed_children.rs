@@ -3,6 +3,7 @@
 use std::collections::HashSet;
 
 use serde::{Deserialize, Serialize};
+use workflow_runtime::journal::{Event, Record};
 use workflow_runtime::store::ParkReason;
 use workflow_runtime::store::memory::MemoryStore;
 use workflow_runtime::{
@@ -90,6 +91,60 @@ where
         .expect("opens");
     let run = engine.run::<New>(run.id()).await.expect("is there");
     (run.result().await, engine)
+}
+
+#[workflow(name = "waiting")]
+async fn waiting() -> Result<u32> {
+    wait_for::<u32>("weight").await
+}
+
+#[workflow(name = "parent")]
+async fn calls_one_that_waits() -> Result<u32> {
+    nothing().await?;
+    waiting().await
+}
+
+#[workflow(name = "parent")]
+async fn calls_it_later() -> Result<u32> {
+    nothing().await?;
+    let weight = wait_for::<u32>("weight").await?;
+    Ok(weight + waiting().await?)
+}
+
+#[tokio::test]
+async fn a_cancelled_run_is_not_parked_for_a_child_that_it_did_not_come_to() {
+    let store = MemoryStore::new();
+    let engine = Engine::builder()
+        .register::<calls_one_that_waits>()
+        .register::<waiting>();
+    let engine = engine.open_with(store.clone()).await.expect("opens");
+    let run = engine.start(calls_one_that_waits()).await.expect("starts");
+    while engine.runs().await.expect("lists").runs.len() < 2 {
+        tokio::task::yield_now().await;
+    }
+    run.cancel().reason("enough").await.expect("asks");
+    run.result().await.expect_err("is cancelled");
+    let journal = engine.journal(run.id()).await.expect("reads");
+    let is_request = |record: &Record| matches!(record.event, Event::CancelRequested(_));
+    let request = journal.records().iter().position(is_request);
+    let request = request.expect("is on record");
+    let is_child = |record: &Record| matches!(record.event, Event::ChildStarted(_));
+    assert!(journal.records()[..request].iter().any(is_child));
+
+    // As it was before it had ended; and code that comes to the child later than it did.
+    let recorded = frames(&store, run.id()).await;
+    let before = cut(journal.header(), &recorded, request + 1).await;
+    let engine = Engine::builder()
+        .register::<calls_it_later>()
+        .register::<waiting>();
+    let engine = engine.open_with(before).await.expect("opens");
+    let run = engine.run::<calls_it_later>(run.id()).await;
+    let error = run.expect("is there").result().await;
+    let error = error.expect_err("it was asked to stop");
+    assert!(
+        matches!(&error, RunError::Cancelled { reason } if reason == "enough"),
+        "{error}"
+    );
 }
 
 /// Parks, and gives the report.

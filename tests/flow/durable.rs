@@ -6,7 +6,7 @@ use std::time::Duration;
 use workflow_runtime::journal::Event;
 use workflow_runtime::store::Durability;
 use workflow_runtime::store::memory::{MemoryStore, Surviving};
-use workflow_runtime::{Engine, EngineBuilder, Result, RunStatus, step, workflow};
+use workflow_runtime::{Engine, EngineBuilder, Result, RunStatus, step, wait_for, workflow};
 use workflow_tests::{Ledger, frames, steps};
 
 #[step]
@@ -158,6 +158,43 @@ async fn a_recovery_is_on_record_before_any_body_starts_again() {
     };
     assert_eq!(recovered.replayed, 1);
     assert_eq!(recovered.in_flight, [steps(&journal)[1].step]);
+}
+
+#[workflow]
+async fn by_letter_by_clock_by_step() -> Result<()> {
+    wait_for::<()>("go").await?;
+    workflow_runtime::sleep(Duration::from_millis(1)).await;
+    act("one").await?;
+    act("two").await
+}
+
+#[tokio::test]
+async fn the_record_of_a_crash_counts_all_that_was_delivered_again_and_not_only_steps() {
+    let ledger = Ledger::shared();
+    let builder = || engine(&ledger).register::<by_letter_by_clock_by_step>();
+    let store = MemoryStore::new();
+    let first = builder().open_with(store.clone()).await.expect("opens");
+    let run = first.start(by_letter_by_clock_by_step()).await;
+    let run = run.expect("starts");
+    run.signal("go", &()).await.expect("is sent");
+    run.result().await.expect("ends well");
+    let journal = first.journal(run.id()).await.expect("reads");
+    let recorded = frames(&store, run.id()).await;
+    let second = recorded.len() - 2; // before it and the end
+    let store = workflow_tests::cut(journal.header(), &recorded, second).await;
+    drop(first);
+    let again = builder().open_with(store).await.expect("opens");
+    let run = again.run::<by_letter_by_clock_by_step>(run.id()).await;
+    let run = run.expect("is there");
+    run.result().await.expect("ends well");
+    let journal = again.journal(run.id()).await.expect("reads");
+    let Event::RunRecovered(recovered) = &journal.records()[second].event else {
+        panic!("{journal}");
+    };
+    assert_eq!(
+        recovered.replayed, 3,
+        "a signal, a timer, a step: {journal}"
+    );
 }
 
 #[workflow]

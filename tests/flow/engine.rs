@@ -170,6 +170,17 @@ async fn logging() -> Result<String> {
     Ok("payload-in-the-result".into())
 }
 
+/// Goes on by a letter, not by an outcome.
+#[workflow]
+async fn logging_letters() -> Result<u32> {
+    tracing::info!("workflow says: begun");
+    workflow_runtime::wait_for::<()>("go").await?;
+    tracing::info!("workflow says: heard");
+    logged_step(1).await?;
+    tracing::info!("workflow says: one");
+    Ok(1)
+}
+
 #[tokio::test]
 async fn logs_of_workflow_code_do_not_repeat_in_replay() {
     // For the whole process, because callsites that other threads meet first would be switched
@@ -212,6 +223,30 @@ async fn logs_of_workflow_code_do_not_repeat_in_replay() {
                 all.contains("step replayed"),
                 "the engine's own events stay: {all}"
             );
+        }
+    }
+
+    // What follows a letter is new if the letter is last on record, and only then.
+    let store = MemoryStore::new();
+    let builder = || Engine::builder().register::<logging_letters>();
+    let engine = builder().open_with(store.clone()).await.expect("opens");
+    let run = engine.start(logging_letters()).await.expect("starts");
+    run.signal("go", &()).await.expect("is sent");
+    run.result().await.expect("ends well");
+    let journal = engine.journal(run.id()).await.expect("reads");
+    let recorded = frames(&store, run.id()).await;
+    drop(engine);
+    for (records, new) in [(2, vec!["heard", "1", "one"]), (3, vec!["one"])] {
+        messages.take("");
+        let before = workflow_tests::cut(journal.header(), &recorded, records).await;
+        let engine = builder().open_with(before).await.expect("opens");
+        let run = engine.run::<logging_letters>(run.id()).await;
+        let run = run.expect("is there");
+        run.result().await.expect("ends well");
+        let said = messages.take(" says");
+        assert_eq!(said.len(), new.len(), "after {records} records: {said:?}");
+        for (said, new) in said.iter().zip(new) {
+            assert!(said.trim().ends_with(new), "{said} / {new}");
         }
     }
 }

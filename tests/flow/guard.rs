@@ -267,6 +267,33 @@ async fn an_owner_that_blocked_past_its_lease_gets_the_outcome_of_its_successor(
     assert_eq!(late.await.expect("no panic").expect("is told"), "successor");
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_owner_that_blocked_past_its_lease_records_its_outcome_if_its_successor_failed() {
+    let engine = engine().await;
+    let begun = Arc::new(Notify::new());
+    let (fails, failed) = std::sync::mpsc::channel();
+    let late = tokio::spawn({
+        let (engine, begun) = (engine.clone(), begun.clone());
+        let work = move || async move {
+            begun.notify_one();
+            failed.recv().expect("is told"); // no sign of life meanwhile
+            Ok::<_, Error>(1)
+        };
+        async move {
+            let once = engine.once("k").lease(Duration::from_millis(100));
+            once.run(work).await
+        }
+    });
+    begun.notified().await;
+    let successor = engine.once("k").run(async || Err::<u32, _>("no"));
+    let refused = successor.await.expect_err("takes over, and fails");
+    assert!(matches!(refused, OnceError::Failed("no")));
+    fails.send(()).expect("somebody waits");
+    assert_eq!(late.await.expect("no panic").expect("is recorded"), 1);
+    let again = engine.once("k").run(async || Ok::<_, Error>(2));
+    assert_eq!(again.await.expect("is known"), 1);
+}
+
 #[tokio::test]
 async fn an_outcome_is_forgotten_when_its_time_from_completion_is_over() {
     let engine = engine().await;

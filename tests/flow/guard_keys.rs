@@ -221,6 +221,28 @@ async fn the_sweep_removes_what_expired_in_batches_and_nothing_else() {
 }
 
 #[tokio::test]
+async fn one_write_of_the_sweep_removes_few_large_outcomes() {
+    const CHUNK: usize = 128 * 1024; // in a row, and in each part behind it
+    for (outcomes, writes) in [(9u32, 1), (10, 2)] {
+        let store = MemoryStore::new();
+        let engine = open(store.clone()).await;
+        for n in 0..outcomes {
+            let once = engine.once(n).ttl(Duration::ZERO);
+            let work = async || Ok::<_, Error>("x".repeat(9 * CHUNK - 100));
+            once.run(work).await.expect("is done");
+        }
+        let rows = outcomes as usize;
+        assert_eq!(notes_in(&store).await, [rows, rows, 8 * rows]);
+        let before = store.writes();
+        let swept = engine.keys().sweep().await;
+        assert_eq!(swept.expect("sweeps"), u64::from(outcomes));
+        // 64 parts are enough for one; the last of them may bring more.
+        assert_eq!(store.writes() - before, writes, "{outcomes} outcomes");
+        assert_eq!(notes_in(&store).await, [0, 0, 0]);
+    }
+}
+
+#[tokio::test]
 async fn a_crash_at_any_write_of_the_sweep_leaves_no_half_of_a_key() {
     for fault in [Fault::CrashBefore, Fault::CrashAfter, Fault::Tear] {
         for write in 0..3 {

@@ -211,6 +211,31 @@ async fn a_sleeper_survives_a_restart_and_is_woken_by_the_next_engine() {
 }
 
 #[tokio::test]
+async fn sleepers_are_woken_by_the_next_engine_however_many_pages_of_the_store_they_are() {
+    const RUNS: u64 = 2_100; // they are read a thousand at a time
+    let ledger = Ledger::shared();
+    let store = MemoryStore::new();
+    let first = engine(&ledger).open_with(store.clone()).await;
+    let first = first.expect("opens");
+    let mut runs = Vec::new();
+    for _ in 0..RUNS {
+        let run = first.start(napping(1, 8_000)).await;
+        runs.push(run.expect("starts").id());
+    }
+    until_memory_holds(&first, 0).await;
+    assert_eq!(first.runs_asleep().await.expect("counts"), RUNS);
+    first.shutdown().await.expect("stops");
+    let store = store.reopen(Surviving::All);
+    let next = engine(&ledger).open_with(store).await.expect("opens");
+    for run in runs {
+        let run = next.run::<napping>(run).await.expect("is there");
+        let ended = tokio::time::timeout(Duration::from_secs(60), run.result()).await;
+        let ended = ended.expect("somebody wakes it").expect("ends well");
+        assert_eq!(ended, 1);
+    }
+}
+
+#[tokio::test]
 async fn a_thousand_runs_due_together_all_come_back() {
     let ledger = Ledger::shared();
     let engine = engine(&ledger).open_in_memory().await.expect("opens");

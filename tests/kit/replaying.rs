@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use workflow_runtime::testing::{
     ReplayFailureKind, Replayer, Stopped, TestEngine, assert_replays, replay,
 };
-use workflow_runtime::{Error, Result, step, workflow};
+use workflow_runtime::{Error, Result, abort, step, workflow};
 
 use crate::recorded::*;
 use crate::recording;
@@ -361,6 +361,32 @@ fn other_steps_to_undo_are_a_divergence() {
         "undo",
         ReplayFailureKind::Diverged
     ));
+}
+
+#[workflow(name = "aborting")]
+async fn aborts_itself() -> Result<u64> {
+    quote().await?;
+    abort("the edge is gone").await
+}
+
+#[workflow(name = "aborting")]
+async fn goes_on_instead() -> Result<u64> {
+    quote().await
+}
+
+#[tokio::test]
+async fn an_abort_of_the_codes_own_is_not_taken_for_that_of_an_outcome_that_is_too_old() {
+    let engine = TestEngine::builder().register::<aborts_itself>();
+    let engine = engine.resource(World).open().await.unwrap();
+    let run = engine.start(aborts_itself()).await.unwrap();
+    run.result().await.unwrap_err();
+    let journal = engine.export(run.id()).await.unwrap();
+    let same = Replayer::new().register::<aborts_itself>();
+    assert_eq!(same.journal(&journal).unwrap().stopped, Stopped::Ended);
+    // Its quote could have been too old, and the journal says that it was not.
+    let other = Replayer::new().register::<goes_on_instead>();
+    let failure = other.journal(&journal).unwrap_err();
+    assert_eq!(failure.kind(), ReplayFailureKind::Diverged, "{failure}");
 }
 
 #[test]

@@ -294,6 +294,9 @@ pub(super) fn hostile(bytes: &[u8]) {
 
 #[cfg(test)]
 mod tests {
+    use std::pin::pin;
+    use std::task::{Context, Poll, Waker};
+
     use super::*;
 
     fn run(n: u64) -> RunId {
@@ -352,5 +355,18 @@ mod tests {
         assert_eq!(origins(&pending[&run(0)].read()), ["first", "second"]);
         let counted = recorder.counts[DuplicateKind::Start as usize].load(Ordering::Relaxed);
         assert_eq!(counted, MAX_PENDING as u64 + 3);
+    }
+
+    #[test]
+    fn one_at_a_time_writes_or_deletes_or_reads_what_was_written() {
+        let recorder = Recorder::new(Clock::default());
+        let mut context = Context::from_waker(Waker::noop());
+        let Poll::Ready(Some(first)) = pin!(recorder.turn()).poll(&mut context) else {
+            panic!("nobody has the turn");
+        };
+        let mut second = pin!(recorder.turn());
+        assert!(second.as_mut().poll(&mut context).is_pending());
+        drop(first);
+        assert!(second.poll(&mut context).is_ready(), "it is its turn");
     }
 }

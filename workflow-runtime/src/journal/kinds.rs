@@ -442,3 +442,24 @@ impl End {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_step_succeeded_if_it_gave_a_value_and_only_then() {
+        let payload = Bytes::from_static(b"7");
+        for good in [
+            Outcome::Ok(payload.clone()),
+            Outcome::AlreadyDone(payload.clone()),
+        ] {
+            assert_eq!(good.value(), Some(&payload));
+            assert!(good.is_success(), "{good:?}");
+        }
+        for bad in [Outcome::Err(payload.clone()), Outcome::Broken(payload)] {
+            assert_eq!(bad.value(), None);
+            assert!(!bad.is_success(), "{bad:?}");
+        }
+    }
+}

@@ -247,4 +247,23 @@ mod tests {
             assert_eq!(helped.is_err(), damaged.is_some());
         }
     }
+
+    #[test]
+    fn a_reader_waits_for_what_helpers_are_still_at() {
+        let frames = frames();
+        let links = Links::new(Chain::new(run(), None), &frames);
+        let mut state = links.state();
+        (state.left, state.under_way) = (0..0, 1);
+        drop(state);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                std::thread::sleep(std::time::Duration::from_millis(30));
+                let mut state = links.state();
+                (state.under_way, state.broken) = (0, 5);
+                drop(state);
+                links.finished.notify_one();
+            });
+            assert_eq!(links.next_share(), Share::Checked(5));
+        });
+    }
 }

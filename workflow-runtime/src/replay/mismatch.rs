@@ -432,4 +432,39 @@ mod tests {
             "a list that grew is other input"
         );
     }
+
+    #[cfg(feature = "testing")]
+    #[test]
+    fn what_was_taken_out_is_found_however_deep_it_was_and_nothing_else_is_taken_for_it() {
+        let gone = || Value::Ext(REDACTED.0, REDACTED.1.to_vec());
+        let (other_kind, other_data) = (
+            Value::Ext(REDACTED.0 + 1, REDACTED.1.to_vec()),
+            Value::Ext(REDACTED.0, b"of a user".to_vec()),
+        );
+        for whole in [
+            Value::Nil,
+            "workflow-runtime: redacted".into(),
+            other_kind.clone(),
+            other_data.clone(),
+            Value::Array(vec![1.into(), other_kind.clone()]),
+            map(&[("cents", 100.into()), ("note", other_data.clone())]),
+        ] {
+            assert!(!is_redacted(&whole), "{whole}");
+        }
+        let list = Value::Array(vec![1.into(), gone()]);
+        let fields = map(&[("cents", 100.into()), ("card", gone())]);
+        let deep = map(&[("orders", Value::Array(vec![fields.clone()]))]);
+        for part in [gone(), list, fields.clone(), deep] {
+            assert!(is_redacted(&part), "{part}");
+        }
+        // Whatever the code has there fits; beside it, all is compared, and so is what only looks like it.
+        let now = |cents: u32| map(&[("cents", cents.into()), ("card", "4111".into())]);
+        assert_eq!(compare_inputs(&fields, &now(100)), []);
+        let found = compare_inputs(&fields, &now(200));
+        assert_eq!(found[0].to_string(), "cents: journal 100 | code 200");
+        assert_eq!(found.len(), 1);
+        for other in [other_kind, other_data] {
+            assert_eq!(compare_inputs(&other, &1.into()).len(), 1, "{other}");
+        }
+    }
 }

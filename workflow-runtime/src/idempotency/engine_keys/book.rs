@@ -471,3 +471,47 @@ fn locked(key: KeyId, problem: PayloadError) -> KeyError {
         _ => KeyError::Codec,
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::rows;
+    use super::*;
+    use crate::store::Commit;
+    use crate::store::memory::MemoryStore;
+
+    #[test]
+    fn a_later_claim_has_a_higher_number_whether_the_clock_goes_on_stands_or_goes_back() {
+        let at = Timestamp::from_micros;
+        let first = next_fence(0, at(1_000));
+        assert_eq!(first, 1_000, "after a restart it goes on with the clock");
+        let mut last = first;
+        for now in [1_000, 1_000, 999, 0, 1_001, 5_000] {
+            let next = next_fence(last, at(now));
+            assert!(next > last && next >= now, "{last} {next} at {now}");
+            last = next;
+        }
+        assert_eq!(last, 5_000);
+    }
+
+    #[tokio::test]
+    async fn an_outcome_of_which_a_part_is_gone_cannot_be_read_and_is_not_waited_for() {
+        let store = Arc::new(MemoryStore::new());
+        let key = KeyId::from_bytes([1; 32]);
+        let row = Row {
+            body: Digest::from_bytes([2; 16]),
+            since: Timestamp::default(),
+            completed_at: Timestamp::default(),
+            expires_at: Timestamp::from_micros(u64::MAX),
+            outcome: vec![7; 2 * rows::CHUNK].into(),
+            chunks: 0,
+        };
+        let mut commit = Commit::default();
+        commit.changes.notes = rows::writing("n", key, row);
+        commit.changes.notes.remove(0); // the part behind the row
+        store.commit(commit).await.expect("is written");
+        let book = Book::new(store, "n".into(), Payloads::default(), Clock::default());
+        let looking = tokio::time::timeout(Duration::from_secs(30), book.look_up(key));
+        let found = looking.await.expect("is answered");
+        assert!(matches!(found, Err(KeyError::Unreadable { key: named, .. }) if named == key));
+    }
+}

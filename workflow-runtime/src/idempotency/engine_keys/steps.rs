@@ -272,6 +272,9 @@ pub(super) fn hostile(key: KeyId, bytes: &[u8]) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::clock::Clock;
+    use crate::payload::Payloads;
+    use crate::store::memory::MemoryStore;
 
     fn hex(bytes: &[u8]) -> String {
         bytes.iter().map(|b| format!("{b:02x}")).collect()
@@ -297,5 +300,35 @@ mod tests {
             hex(name.as_bytes()),
             format!("686e0001{}0001", "cd".repeat(32))
         );
+    }
+
+    #[tokio::test]
+    async fn an_outcome_that_never_came_to_the_store_is_weighed_and_leaves_its_key_to_who_waits() {
+        let store = Arc::new(MemoryStore::new());
+        let book = Book::new(store, "n".into(), Payloads::default(), Clock::default());
+        let keys = StepKeys::new(Arc::new(book));
+        let obtain = |run: u8| {
+            keys.clone().obtain(Wanted {
+                key: KeyId::from_bytes([0xcd; 32]),
+                input: Digest::from_bytes([1; 16]),
+                run: RunId::from_bytes([run; 16]),
+                site: Location::caller(),
+            })
+        };
+        let Ok(Obtained::Mine(held)) = obtain(1).await else {
+            panic!("nobody has it");
+        };
+        let hour = Duration::from_secs(3600);
+        let outcome = held.complete(Bytes::from(vec![7; 1_000]), hour);
+        let outcome = outcome.expect("is small enough");
+        assert!((1_000..1_200).contains(&outcome.size()), "of its bytes");
+        assert_eq!(outcome.notes().len(), 3, "row, expiry, generation");
+        let mut waiting = std::pin::pin!(obtain(2));
+        let moment = Duration::from_millis(5);
+        let early = tokio::time::timeout(moment, waiting.as_mut()).await;
+        assert!(early.is_err(), "it may be on its way");
+        drop(outcome);
+        let late = tokio::time::timeout(hour / 120, waiting).await;
+        assert!(matches!(late, Ok(Ok(Obtained::Mine(_)))), "it is free");
     }
 }

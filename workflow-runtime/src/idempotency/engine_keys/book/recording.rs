@@ -287,3 +287,114 @@ impl Writing<'_> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::super::super::{OwnerId, Reservation, Reserve};
+    use super::*;
+    use crate::clock::Clock;
+    use crate::digest::Digest;
+    use crate::payload::{PayloadCodec, Payloads};
+    use crate::store::memory::MemoryStore;
+    use crate::store::{NoteKey, Store};
+
+    const HOUR: Duration = Duration::from_secs(3600);
+
+    fn book(store: &MemoryStore, payloads: Payloads) -> Arc<Book> {
+        let store: Arc<dyn Store> = Arc::new(store.clone());
+        Arc::new(Book::new(store, "n".into(), payloads, Clock::default()))
+    }
+
+    async fn take(book: &Book, key: u8) -> Ticket {
+        let request = Reserve {
+            key: KeyId::from_bytes([key; 32]),
+            body: Digest::from_bytes([1; 16]),
+            owner: OwnerId::next(),
+            lease: HOUR,
+        };
+        match book.reserve(request).await {
+            Ok(Reservation::New(ticket)) => ticket,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    fn completing(ticket: Ticket) -> Completing {
+        Completing {
+            ticket,
+            outcome: Bytes::from_static(b"done"),
+            ttl: HOUR,
+        }
+    }
+
+    #[tokio::test]
+    async fn keys_are_held_as_before_if_what_goes_with_their_outcomes_is_refused() {
+        let book = book(&MemoryStore::new(), Payloads::default());
+        let tickets = [take(&book, 1).await, take(&book, 2).await];
+        let all = || tickets.map(completing).into_iter().collect();
+        let with = |expected| Commit {
+            guards: vec![Guard {
+                key: NoteKey::new(0x70, &[b"of another"]),
+                expected,
+            }],
+            ..Commit::default()
+        };
+        for _ in 0..2 {
+            let refused = with(Some(Bytes::from_static(b"is not there")));
+            let joined = book.complete_with(all(), &refused).await;
+            assert!(matches!(joined, Ok(Joined::Refused)));
+        }
+        let joined = book.complete_with(all(), &with(None)).await;
+        assert!(matches!(joined, Ok(Joined::Recorded(_))));
+    }
+
+    #[tokio::test]
+    async fn an_outcome_of_another_engine_that_is_over_gives_way_and_one_that_is_not_stays() {
+        for (ttl, expected) in [
+            (Duration::ZERO, Completion::Recorded),
+            (HOUR, Completion::Refused),
+        ] {
+            let store = MemoryStore::new();
+            let [ours, theirs] = [(); 2].map(|()| book(&store, Payloads::default()));
+            let (our, their) = (take(&ours, 1).await, take(&theirs, 1).await);
+            let value = |text: &'static str| Bytes::from_static(text.as_bytes());
+            let first = theirs.complete(their, value("theirs"), ttl).await;
+            assert_eq!(first.expect("is written"), Completion::Recorded);
+            let second = ours.clone().complete(our, value("ours"), HOUR).await;
+            assert_eq!(second.expect("is judged"), expected, "{ttl:?}");
+        }
+    }
+
+    /// Makes as many bytes of everything.
+    struct Swelling(usize);
+
+    impl PayloadCodec for Swelling {
+        fn encode(&self, _: Vec<u8>) -> Result<Vec<u8>, String> {
+            Ok(vec![0; self.0])
+        }
+
+        fn decode(&self, _: &[u8]) -> Result<Vec<u8>, String> {
+            Err("is not asked".into())
+        }
+    }
+
+    #[test]
+    fn what_a_codec_makes_of_an_outcome_may_be_of_a_size_and_not_of_more() {
+        for (bytes, fits) in [
+            (MAX_CODED - 1, true),
+            (MAX_CODED, true),
+            (MAX_CODED + 1, false),
+            (MAX_CODED + 2, false),
+        ] {
+            let codec = Arc::new(Swelling(bytes));
+            let payloads = Payloads::new(1024, Some(codec), &"n".into());
+            let book = book(&MemoryStore::new(), payloads);
+            let key = KeyId::from_bytes([1; 32]);
+            let coded = book.code(key, &Bytes::from_static(b"small"));
+            match (coded, fits) {
+                (Ok(coded), true) => assert_eq!(coded.len(), bytes),
+                (Err(KeyError::TooLarge { bytes: said, .. }), false) => assert_eq!(said, bytes),
+                (other, _) => panic!("{bytes}: {:?}", other.map(|coded| coded.len())),
+            }
+        }
+    }
+}
