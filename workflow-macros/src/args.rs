@@ -5,6 +5,7 @@
 
 use proc_macro2::{Ident, TokenStream, TokenTree};
 use syn::ext::IdentExt;
+use syn::parse::discouraged::Speculative;
 use syn::parse::{ParseStream, Parser};
 use syn::{Expr, ExprPath, Lit, LitInt, LitStr, Path, Token};
 
@@ -249,9 +250,11 @@ fn typed(
     diagnostics: &Diagnostics,
 ) -> Vec<Typed> {
     let read = |input: ParseStream<'_>| Ok(read_all(input, diagnostics));
-    let all = read
-        .parse2(tokens)
-        .expect("the reader takes every token and reports mistakes itself");
+    // The reader takes every token and reports mistakes itself; syn may know of one more, inside of brackets.
+    let all = read.parse2(tokens).unwrap_or_else(|error| {
+        diagnostics.push(Place::Inside, error);
+        Vec::new()
+    });
 
     let mut kept: Vec<Typed> = Vec::new();
     for option in all {
@@ -292,16 +295,23 @@ fn unknown_option(attribute: &str, known: &[&str], name: &str) -> String {
 fn read_all(input: ParseStream<'_>, diagnostics: &Diagnostics) -> Vec<Typed> {
     let mut all = Vec::new();
     while !input.is_empty() {
-        match read_one(input) {
-            Ok(option) => all.push(option),
-            Err(error) => diagnostics.push(Place::Inside, error),
-        }
+        let is_read = match read_one(input) {
+            Ok(option) => {
+                all.push(option);
+                true
+            }
+            Err(error) => {
+                diagnostics.push(Place::Inside, error);
+                false
+            }
+        };
         let mut extra = TokenStream::new();
         while !input.is_empty() && !input.peek(Token![,]) {
             let token: TokenTree = input.parse().expect("the input is not empty");
             extra.extend([token]);
         }
-        if !extra.is_empty() && all.last().is_some_and(|last| last.value.is_some()) {
+        let has_value = all.last().is_some_and(|last| last.value.is_some());
+        if is_read && has_value && !extra.is_empty() {
             diagnostics.on(Place::Inside, extra, "expected a comma between two options");
         }
         let _comma: Option<Token![,]> = input.parse().expect("a comma or the end");
@@ -319,12 +329,15 @@ fn read_one(input: ParseStream<'_>) -> syn::Result<Typed> {
     if input.parse::<Option<Token![=]>>()?.is_none() {
         return Ok(Typed { name, value: None });
     }
-    let value = input.parse().map_err(|error: syn::Error| {
+    // On a fork: what syn leaves unread in brackets when it fails would be a mistake of the whole input, reported twice.
+    let ahead = input.fork();
+    let value = ahead.parse().map_err(|error: syn::Error| {
         syn::Error::new(
             error.span(),
             format!("the value of `{name}` is not an expression: {error}"),
         )
     })?;
+    input.advance_to(&ahead);
     Ok(Typed {
         name,
         value: Some(value),

@@ -100,6 +100,8 @@ const PIECES: &[&str] = &[
     "name",
     "name = \"n\"",
     "key = x",
+    "key = x(a b)",
+    "key = [a b]",
     "version = 2",
     "max_attempts = 0",
     "max_attempts = 99999999999999999999",
@@ -154,5 +156,26 @@ proptest! {
     #[test]
     fn random_text_makes_no_attribute_panic(options in "\\PC{0,30}", item in "\\PC{0,60}") {
         expand(&options, &item);
+    }
+}
+
+/// Found by fuzzing: what syn leaves unread in brackets was held to be impossible, and the attribute panicked.
+#[test]
+fn a_mistake_in_the_brackets_of_an_options_value_is_one_message_and_no_panic() {
+    for (options, name) in [
+        ("key = f(a b)", "key"),
+        ("key = [a b], name = \"n\"", "key"),
+        ("name = \"n\", key = f(g(a b) c), timeout = \"1s\"", "key"),
+        ("verison = 2(/ER*ROR*/) = \"90 days\",&o", "verison"),
+    ] {
+        for attribute in [expand_step, expand_workflow] {
+            let [options, item] =
+                [options, "async fn f() {}"].map(|text| text.parse().expect("tokens"));
+            let said = attribute(options, item).to_string();
+            let mistake = format!("the value of `{name}` is not an expression");
+            assert_eq!(said.matches(&mistake).count(), 1, "{said}");
+            assert!(!said.contains("unexpected token"), "{said}");
+            assert!(!said.contains("expected a comma"), "{said}");
+        }
     }
 }

@@ -9,13 +9,14 @@ use super::orders::Leak;
 /// How to ask.
 pub(super) const USAGE: &str =
     "battery soak [--minutes N] [--rate N] [--seed N] [--samples FILE] [--plot FILE] [--leak KIND]
-  --minutes N     how long; 30 otherwise. Below one minute nothing is said of flatness
+  --minutes N     how long; 30 otherwise. Looks at a large store come on top. Below one minute nothing is said of
+                  flatness; in a few minutes what only warms up is not flat either
   --rate N        orders a second at most; 200 otherwise. 0: as many as it can
   --seed N        other moments for kills and stops
   --samples FILE  where JSON lines of samples go; soak.jsonl otherwise
   --plot FILE     where the plot goes; soak.svg otherwise
   --leak KIND     memory, descriptors or disk is not given back, on purpose: it must be noticed
-The exit code is 1 if anything was violated or is not flat.";
+The exit code is 1 if anything was violated, is not flat, or if too little was sampled to say so.";
 
 /// What is asked for.
 #[derive(Debug, PartialEq)]

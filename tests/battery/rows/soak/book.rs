@@ -10,7 +10,7 @@ use workflow_runtime::testing::Witness;
 use workflow_runtime::{RunId, Sent, StepId};
 
 use super::super::workload::{Line, Transferred};
-use super::orders::{AT_ONCE, ATTEMPTS, BACKOFF, BEATS, KEEPS, Open, expected, key};
+use super::orders::{AT_ONCE, ATTEMPTS, BACKOFF, BEATS, GIVES_UP, KEEPS, Open, expected, key};
 
 /// The namespace of an engine that was given none.
 const NAMESPACE: &str = "default";
@@ -18,6 +18,9 @@ const NAMESPACE: &str = "default";
 /// A witness that has looked at the store is asked again within this time: what it saw then cannot have ended and been
 /// removed since.
 const FRESH: Duration = KEEPS.checked_div(2).expect("not by zero");
+
+/// An order that gave up began this long ago at least. Its beginning may have been heard of late.
+const GAVE_UP: Duration = GIVES_UP.checked_div(2).expect("not by zero");
 
 /// More violations than this are not written down.
 const ENOUGH: usize = 20;
@@ -27,6 +30,7 @@ const ENOUGH: usize = 20;
 struct Order {
     run: Option<RunId>,
     sent: bool,
+    began_at: Option<Instant>,
     heard_at: Option<Instant>,
     /// What was done under each id.
     effects: BTreeMap<StepId, (String, BTreeSet<u64>)>,
@@ -95,7 +99,9 @@ impl Book {
     fn order(&mut self, number: u64) -> &mut Order {
         self.highest = self.highest.max(number);
         let order = self.open.entry(number).or_default();
-        order.heard_at = Some(Instant::now());
+        let now = Instant::now();
+        order.began_at.get_or_insert(now);
+        order.heard_at = Some(now);
         order
     }
 
@@ -120,7 +126,11 @@ impl Book {
         if !self.ended.insert(number) {
             return self.wrong(format!("16: the end of order {number} was told twice"));
         }
-        let (planned, right) = expected(number, result.nonce);
+        // Where processes are stopped for longer than an order waits, nobody may have come to send it the word.
+        let is_alone = !order.sent && order.began_at.is_some_and(|at| at.elapsed() >= GAVE_UP);
+        let gave_up = is_alone && result == expected(0, result.nonce).1;
+        let word = if gave_up { 0 } else { number };
+        let (planned, right) = expected(word, result.nonce);
         if result != right {
             self.wrong(format!(
                 "1: order {number} gave {result:?}, not {right:?}; its signal was sent: {}",
@@ -236,6 +246,28 @@ mod tests {
             book.next() > 8 + AT_ONCE as u64,
             "a start that nobody heard of"
         );
+    }
+
+    #[test]
+    fn an_order_to_which_nobody_sent_the_word_may_give_up_in_its_time() {
+        let step = |n: u8| StepId::from_bytes([n; 16]);
+        let (effects, result) = expected(0, 77);
+        let judge = |waited: Duration, sent: Option<Line>| {
+            let mut book = Book::default();
+            book.hear(Line::Started(8, RunId::from_bytes([1; 16])));
+            book.hear(Line::Effect(step(0), 8, "draw".into(), 77));
+            for (at, (what, value)) in (1..).zip(effects) {
+                book.hear(Line::Effect(step(at), 8, what.into(), value));
+            }
+            sent.into_iter().for_each(|line| book.hear(line));
+            let began = Instant::now().checked_sub(waited).expect("so long ago");
+            book.order(8).began_at = Some(began);
+            book.hear(Line::Finished(8, result));
+            book.violations.len()
+        };
+        assert_eq!(judge(GIVES_UP, None), 0);
+        assert_eq!(judge(Duration::ZERO, None), 2, "too early");
+        assert_eq!(judge(GIVES_UP, Some(Line::Sent(8, true))), 2, "it was sent");
     }
 
     #[test]

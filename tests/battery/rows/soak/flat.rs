@@ -11,6 +11,8 @@
 //!
 //! and what is small may be as much more as [`Measure::slack`] says.
 
+use std::time::Duration;
+
 use super::sample::Sample;
 
 /// What the last third may be of the middle one, over all processes.
@@ -21,6 +23,9 @@ const WITHIN: f64 = 1.10;
 
 /// Fewer samples than this in a third say nothing.
 const FEWEST: usize = 8;
+
+/// Of a soak that was to be shorter nothing need be said.
+const SHORT: Duration = Duration::from_secs(60);
 
 /// What is sampled.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -121,6 +126,14 @@ pub(super) fn judge(samples: &[Sample]) -> Result<Vec<Verdict>, String> {
     Ok(verdicts)
 }
 
+/// Whether a soak that was to be so long passed: all is flat. Of which nothing can be said has not.
+pub(super) fn is_passed(judged: &Result<Vec<Verdict>, String>, length: Duration) -> bool {
+    match judged {
+        Ok(verdicts) => verdicts.iter().all(Verdict::is_flat),
+        Err(_) => length < SHORT,
+    }
+}
+
 /// The medians of the middle and the last third of the time.
 fn thirds(samples: &[&Sample], measure: Measure) -> Result<(f64, f64), String> {
     let (Some(first), Some(last)) = (samples.first(), samples.last()) else {
@@ -201,6 +214,17 @@ mod tests {
         let bad = not_flat(&samples);
         assert!(bad.contains(&(Measure::Memory, true)), "{bad:?}");
         assert!(bad.contains(&(Measure::Descriptors, true)), "{bad:?}");
+    }
+
+    #[test]
+    fn a_soak_of_which_nothing_can_be_said_has_not_passed() {
+        let (length, short) = (Duration::from_secs(300), Duration::from_secs(9));
+        assert!(!is_passed(&judge(&[]), length));
+        assert!(is_passed(&judge(&[]), short));
+        assert!(is_passed(&judge(&soaked(|_| (1, 1, 1))), length));
+        let grows = soaked(|second| (1, 1, 20_000 + (second * 60.0) as u64));
+        assert!(!is_passed(&judge(&grows), length));
+        assert!(!is_passed(&judge(&grows), short));
     }
 
     #[test]

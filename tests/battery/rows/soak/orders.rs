@@ -157,10 +157,10 @@ pub(super) async fn order(number: u64) -> Result<Transferred> {
     Ok(Transferred { nonce, settled })
 }
 
-/// The effects of an order with this nonce that heard the word, and its result.
-pub(super) fn expected(number: u64, nonce: u64) -> ([(&'static str, u64); 5], Transferred) {
+/// The effects of an order with this nonce that heard a word, which is its number, and its result. One that gave up heard 0.
+pub(super) fn expected(word: u64, nonce: u64) -> ([(&'static str, u64); 5], Transferred) {
     let (debit, credit) = (booked("debit", nonce), booked("credit", nonce));
-    let shipped = booked("ship", debit ^ credit ^ number);
+    let shipped = booked("ship", debit ^ credit ^ word);
     let settled = booked("settle", shipped);
     let effects = [
         ("debit", debit),
