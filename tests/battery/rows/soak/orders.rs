@@ -293,6 +293,11 @@ async fn take_orders(engine: Engine, load: Load) {
             tokio::time::sleep_until(began + due).await;
         }
         let slot = slots.clone().acquire_owned().await.expect("never closed");
+        // Orders that are refused while the engine stops free their places unheard: what is started beyond
+        // those that were under way may have a number that the next process uses again.
+        if STOPPING.load(Ordering::SeqCst) {
+            return;
+        }
         let (engine, kept) = (engine.clone(), kept.clone());
         tokio::spawn(async move {
             let done = one(&engine, number).await;
