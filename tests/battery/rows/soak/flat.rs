@@ -2,8 +2,9 @@
 //!
 //! Owns the definition. It reads samples and changes nothing.
 //!
-//! The time is cut into thirds of equal length, each of which holds the same acts: as long of kills and restarts as of one
-//! process that is left alone. The first third is for warming up. Of each measure
+//! The time in which a process lives is cut into thirds of equal length, each of which holds the same acts: as long of kills and
+//! restarts as of one process that is left alone. Looks at the store between them, which take the longer the larger it is, are not
+//! counted. The first third is for warming up. Of each measure
 //!
 //! - over all processes, the median of the last third is at most [`ACROSS`] times that of the middle third, and
 //! - in the last process that was left alone, the median of the last third of its life is at most [`WITHIN`] times that of
@@ -103,13 +104,13 @@ impl Verdict {
 
 /// Compares. `Err` says why nothing can be said.
 pub(super) fn judge(samples: &[Sample]) -> Result<Vec<Verdict>, String> {
-    let last_alone = samples.iter().rev().find(|sample| sample.is_undisturbed);
+    let lives = samples.iter().filter(|sample| sample.rss_kib.is_some());
+    let all: Vec<&Sample> = lives.collect();
+    let last_alone = all.iter().rev().find(|sample| sample.is_undisturbed);
     let life = last_alone.map(|sample| sample.life);
-    let alone: Vec<&Sample> = samples
-        .iter()
-        .filter(|sample| sample.is_undisturbed && Some(sample.life) == life)
-        .collect();
-    let all: Vec<&Sample> = samples.iter().collect();
+    let alone = all.iter().copied();
+    let alone = alone.filter(|sample| sample.is_undisturbed && Some(sample.life) == life);
+    let alone: Vec<&Sample> = alone.collect();
     let mut verdicts = Vec::new();
     for measure in Measure::ALL {
         for (some, within, factor) in [(&all, false, ACROSS), (&alone, true, WITHIN)] {
@@ -134,22 +135,16 @@ pub(super) fn is_passed(judged: &Result<Vec<Verdict>, String>, length: Duration)
     }
 }
 
-/// The medians of the middle and the last third of the time.
+/// The medians of the middle and the last third. Samples are as far apart as each other, so that a third of them is one of the time.
 fn thirds(samples: &[&Sample], measure: Measure) -> Result<(f64, f64), String> {
-    let (Some(first), Some(last)) = (samples.first(), samples.last()) else {
+    if samples.is_empty() {
         return Err("no process was left alone".into());
+    }
+    let part = |from: usize, to: usize| {
+        let inside = &samples[samples.len() * from / 3..samples.len() * to / 3];
+        median(inside.iter().filter_map(|one| measure.of(one)).collect())
     };
-    let third = (last.seconds - first.seconds) / 3.0;
-    let part = |from: f64, to: f64| {
-        let inside = samples.iter().filter(|sample| {
-            let since = sample.seconds - first.seconds;
-            since >= from && since <= to
-        });
-        median(inside.filter_map(|sample| measure.of(sample)).collect())
-    };
-    let middle = part(third, 2.0 * third);
-    let last = part(2.0 * third, 3.0 * third);
-    middle.zip(last).ok_or(format!(
+    part(1, 2).zip(part(2, 3)).ok_or(format!(
         "too short to say whether it is flat: a third has fewer than {FEWEST} samples"
     ))
 }
@@ -214,6 +209,26 @@ mod tests {
         let bad = not_flat(&samples);
         assert!(bad.contains(&(Measure::Memory, true)), "{bad:?}");
         assert!(bad.contains(&(Measure::Descriptors, true)), "{bad:?}");
+    }
+
+    #[test]
+    fn what_grows_is_seen_however_long_the_looks_at_the_store_take() {
+        let mut samples = soaked(|second| (60_000, 20, 20_000 + (second * 60.0) as u64));
+        // After each act a look, the last one longer than everything before it.
+        for (act, look) in [(1, 300.0), (2, 900.0), (3, 6_000.0)] {
+            let at = 300 * act + act - 1;
+            for later in &mut samples[at..] {
+                later.seconds += look;
+            }
+            let seconds = samples[at - 1].seconds + look;
+            let nobody = Sample {
+                seconds,
+                disk_kib: samples[at - 1].disk_kib,
+                ..Sample::default()
+            };
+            samples.insert(at, nobody);
+        }
+        assert_eq!(not_flat(&samples), [(Measure::Disk, false)]);
     }
 
     #[test]
