@@ -242,3 +242,21 @@ async fn an_input_in_another_order_at_the_frontier_is_no_other_input() {
     let (result, _) = survive(|| engine(&ledger), || tag(tags()), [plan]).await;
     assert_eq!(result.expect("ends well"), 50);
 }
+
+/// The announcement that a fork shares is of its origin's step: its own has another id, and is announced by itself.
+#[tokio::test]
+async fn a_fork_at_an_announced_step_runs_it_as_its_own() {
+    let ledger = Ledger::shared();
+    let engine = engine(&ledger).open_in_memory().await.expect("opens");
+    let run = engine.start(pay(7)).await.expect("starts");
+    assert_eq!(run.result().await.expect("ends well"), 500);
+    let journal = engine.journal(run.id()).await.expect("reads");
+    let charged = ids_of(&journal, "charge")[0];
+    let fork = engine.fork(run.id()).at(charged).await.expect("is forked");
+    let fork = engine.run::<pay>(fork).await.expect("is there");
+    assert_eq!(fork.result().await.expect("ends well"), 500);
+    let journal = engine.journal(fork.id()).await.expect("reads");
+    assert_eq!(intents(&journal), 2, "{journal}");
+    assert_ne!(ids_of(&journal, "charge")[0], charged);
+    assert_eq!(ledger.effects(), ["begun", "charged", "charged"]);
+}

@@ -55,6 +55,7 @@ mod reading;
 mod resumed;
 mod retention;
 mod retried_lines;
+mod retried_signals;
 mod retrying;
 mod retrying_children;
 mod retrying_past;

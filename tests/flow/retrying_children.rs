@@ -404,6 +404,38 @@ async fn what_a_child_said_while_its_parent_had_failed_is_heard_when_it_is_tried
     assert_eq!(result.expect("ends well"), "yes");
 }
 
+/// A fork of a parent that failed by its child: what it shares is the origin's, and what it tries again is its own.
+#[tokio::test]
+async fn a_fork_of_a_parent_is_tried_again_with_a_child_of_its_own() {
+    let scene = Scene::new();
+    let engine = scene.open().await;
+    let origin = fails(&engine, family()).await;
+    let before = runs(&engine).await;
+    let fork = engine.fork(origin).await.expect("is forked");
+    let handle = engine.run::<family>(fork).await.expect("is there");
+    let result = timeout(LONG, handle.result()).await.expect("ends");
+    result.expect_err("it was given the failure");
+    let asked = scene.ledger.attempts();
+    scene.world.mend(2);
+    engine.retry(fork).await.expect("is retried");
+    let result = timeout(LONG, handle.result()).await.expect("hears of it");
+    assert_eq!(result.expect("ends well"), "sibling 0, sibling 1");
+    let after = runs(&engine).await;
+    assert_eq!(after.len(), before.len() + 3, "itself, and two of its own");
+    let again = &scene.ledger.attempts()[asked.len()..];
+    assert_eq!(again.len(), 2);
+    assert!(
+        again
+            .iter()
+            .all(|new| asked.iter().all(|old| old.0 != new.0)),
+        "the outside world would take it for the origin's"
+    );
+    for (_, run) in before {
+        let status = engine.status(run).await.expect("reads");
+        assert!(matches!(status, RunStatus::Failed), "{run}: {status:?}");
+    }
+}
+
 /// Fails `parent`, mends the world and tries it again, through one crash in what follows; gives how many writes that
 /// took.
 async fn retried_through(plan: FaultPlan) -> u64 {

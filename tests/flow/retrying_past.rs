@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use futures::future::{Either, select};
 use futures::join;
 use futures::stream::{FuturesUnordered, StreamExt as _};
 use tokio::time::timeout;
@@ -795,6 +796,65 @@ async fn of_a_child_and_its_fallback_that_both_failed_the_fallback_is_tried_agai
     assert_eq!(scene.took(), [before[2]], "the same key, and not the first");
     let page = engine.runs().workflow("store_front").await.expect("lists");
     assert_eq!(page.runs.len(), 2);
+}
+
+/// Waits for what never comes.
+#[workflow]
+async fn waits_for_ever() -> Result<String> {
+    wait_for::<String>("never").await
+}
+
+/// Fails by one thing, while a race between another and a child was decided.
+#[workflow]
+async fn racing() -> Result<String> {
+    let race = async {
+        match select(Box::pin(tried("quick")), Box::pin(waits_for_ever())).await {
+            Either::Left((quick, _)) => Ok(quick),
+            Either::Right((child, _)) => child,
+        }
+    };
+    let (early, race) = join!(shaky("early"), race);
+    Ok(format!("{}, {}", early?, race?))
+}
+
+#[tokio::test]
+async fn a_failure_stands_if_a_child_was_cancelled_because_of_it() {
+    let scene = Scene::with_broken(&["early", "quick"]);
+    let engine = scene.builder::<racing>().register::<waits_for_ever>();
+    let engine = engine.open_with(scene.store.clone()).await.expect("opens");
+    let run = engine.start(racing()).await.expect("starts");
+    assert_eq!(fails(&run).await, "early is broken");
+    scene.took();
+    scene.world.mend();
+    run.retry().await.expect("is retried");
+    // Had the race gone on, it would have been won by a child that was cancelled.
+    assert_eq!(ends_well(&run).await, "early at last, no quick");
+    assert_eq!(tried_again(&engine, run.id()).await, ["early"]);
+    assert_eq!(scene.took().len(), 1);
+}
+
+/// Cancels one child because the other one failed, and fails.
+#[workflow]
+async fn both_or_none() -> Result<String> {
+    let both = futures::try_join!(store_front("shop".into()), waits_for_ever());
+    both.map(|(shop, _)| shop)
+}
+
+#[tokio::test]
+async fn a_parent_that_cancelled_a_child_when_it_failed_is_tried_again_and_gets_that_end() {
+    let scene = Scene::with_broken(&["shop"]);
+    let builder = scene.builder::<both_or_none>();
+    let builder = builder
+        .register::<store_front>()
+        .register::<waits_for_ever>();
+    let engine = builder.open_with(scene.store.clone()).await.expect("opens");
+    let run = engine.start(both_or_none()).await.expect("starts");
+    assert_eq!(fails(&run).await, "shop is broken");
+    scene.world.mend();
+    run.retry().await.expect("is retried");
+    let failed = timeout(LONG, run.result()).await.expect("ends");
+    let error = failed.expect_err("it has nothing else").to_string();
+    assert!(error.contains("cancelled"), "{error}");
 }
 
 #[workflow]

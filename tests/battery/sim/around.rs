@@ -67,6 +67,7 @@ impl Talk<'_> {
         // Without a key: only that it has not ended keeps it.
         let waiting = self.engine.start(brief(true)).await.ok()?;
         self.told.witness.started(OWN, waiting.id());
+        self.told.witness.waits(waiting.id());
         let first = self.brief().await?;
         first.result().await.ok()?;
         self.look().await?;
@@ -80,6 +81,7 @@ impl Talk<'_> {
         self.engine.advance(KEEPS + BRIEF_KEY).await;
         self.engine.sweep().await.ok()?;
         self.look().await?;
+        self.told.witness.may_end(waiting.id());
         let go = self.engine.signal(waiting.id(), "go", &1_u64).key("go");
         go.await.ok()?;
         waiting.result().await.ok()?;

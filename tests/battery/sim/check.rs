@@ -224,6 +224,16 @@ pub(super) fn trace(case: &Case, reader: &Reader) -> blake3::Hash {
     hash.finalize()
 }
 
+/// Tells for people what a process left.
+pub(super) fn headers(reader: &Reader) -> String {
+    let headers = reader.headers();
+    let lines = headers.iter().map(|header| {
+        let (run, workflow, state) = (header.run, &header.workflow, &header.state);
+        format!("  {run} {workflow} {state:?}\n")
+    });
+    lines.collect()
+}
+
 /// Tells a case for people: what was asked for, and all journals.
 pub(super) fn story(case: &Case, reader: &Reader) -> String {
     let mut story = format!(

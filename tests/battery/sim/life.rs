@@ -201,8 +201,11 @@ impl Talk<'_> {
             }
             for (run, workflow) in open {
                 match &*workflow {
-                    // Whether it was heard shows in the end of the run.
-                    brief::NAME => drop(self.engine.signal(run, "go", &1_u64).key("go").await),
+                    brief::NAME => {
+                        self.told.witness.may_end(run);
+                        // Whether it was heard shows in the end of the run.
+                        drop(self.engine.signal(run, "go", &1_u64).key("go").await);
+                    }
                     tick::NAME => {}
                     _ => self.signal(run).await,
                 }

@@ -176,13 +176,17 @@ pub(crate) fn case(seed: u64) -> Verdict {
     loop {
         processes += 1;
         let fate = Fate::draw(&mut chance, processes);
-        let surviving = fate.surviving;
-        store.set_faults(fate.plan.clone());
+        let (faults, surviving) = (fate.plan.clone(), fate.surviving);
+        store.set_faults(faults.clone());
         let lived = life::live(&case, fate, extra.fork(), &store, began_at, &mut told);
         violations.extend(lived.violations);
         let is_over = matches!(lived.stop, Stop::Over | Stop::Hung);
         let after = store.reopen(surviving);
         let reader = Reader::open(store.reopen(surviving), OWN, lived.ended_at);
+        if std::env::var_os(STORY).is_some() {
+            let (stop, left) = (lived.stop, check::headers(&reader));
+            eprintln!("process {processes}: {stop:?}, {faults:?}, {surviving:?}\n{left}");
+        }
         violations.extend(check::after_process(&case, &reader, &mut told));
         violations.extend(check::store(store.reopen(surviving), &reader, &told));
         if is_over || !violations.is_empty() {

@@ -147,6 +147,7 @@ async fn take_step(store: &SledStore, told: Told) -> StoreResult<()> {
                 frame,
                 guards,
                 notes,
+                letters: Vec::new(),
             };
             store.revive(reopening).await.map(drop)
         }

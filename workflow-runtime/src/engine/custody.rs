@@ -98,6 +98,8 @@ async fn child_without_a_word(shared: &Shared, run: RunId) -> Result<Option<Stri
             Event::ChildStarted(child) if !child.detached => open.push((child.call, child.child)),
             // By its call: one that went on as a new run ends as the last of its line.
             Event::ChildFinished(child) => open.retain(|(call, _)| *call != child.call),
+            // Those of the origin that had not ended stay its own.
+            Event::RunForked(_) => open.clear(),
             _ => {}
         }
     }

@@ -6,12 +6,17 @@
 
 use std::sync::Arc;
 
+use bytes::Bytes;
+
 use super::progress::Progress;
 use super::task::take_up;
 use super::{Engine, EngineError, Shared, handle, keyed, lines, retry_children, retry_choice};
 use crate::ids::RunId;
 use crate::journal::{Chain, Draft, Event, Reader, Record, RunReopened};
-use crate::store::{EndKind, Reopening, RunState, StoreError};
+use crate::store::{EndKind, NoteChange, NoteKey, Reopening, RunState, StoreError, Unread};
+
+/// Notes that are read at a time.
+const PAGE: usize = 256;
 
 impl Engine {
     /// Takes a failed run up again from its failed step. It is the same run: its history stays, and the
@@ -111,7 +116,32 @@ pub(super) async fn plan(shared: &Arc<Shared>, run: RunId) -> Result<Plan, Engin
     };
     let mut plan = reopen(shared, &records, reader.into_chain())?;
     (plan.reopening.guards, plan.reopening.notes) = (guards, notes);
+    hand_back(shared, &mut plan.reopening).await?;
     Ok(plan)
+}
+
+/// Hands a run the signals back that were acknowledged and that it had not taken when it failed. Of its children it hears anew
+/// (`retry_children`), and who wanted it to be cancelled then does not want it now.
+async fn hand_back(shared: &Shared, reopening: &mut Reopening) -> Result<(), EngineError> {
+    let prefix = Unread::prefix(reopening.run);
+    let mut kept: Vec<(NoteKey, Bytes)> = Vec::new();
+    loop {
+        let after = kept.last().map(|(key, _)| key.clone());
+        let page = shared.store.notes(prefix.clone(), after, PAGE).await?;
+        let is_last = page.len() < PAGE;
+        kept.extend(page);
+        if is_last {
+            break;
+        }
+    }
+    let is_signal = |body: &Bytes| matches!(Event::from_letter(body), Ok(Event::SignalReceived(_)));
+    let letters = Unread::letters(&kept).into_iter();
+    reopening.letters = letters.filter(is_signal).collect();
+    let read = kept
+        .into_iter()
+        .map(|(key, _)| NoteChange { key, value: None });
+    reopening.notes.extend(read);
+    Ok(())
 }
 
 /// Says whether an entry is on its way out of memory.
@@ -156,7 +186,11 @@ fn reopen(shared: &Arc<Shared>, records: &[Record], mut chain: Chain) -> Result<
     let end = records.last().map(|record| (record.seq, record.time));
     let (end, ended_at) = end.ok_or(EngineError::UnknownRun(run))?;
     let mut voided = retry_choice::voided_failures(shared, &chain, records)?;
-    let events = records.iter().filter(|record| voided.contains(&record.seq));
+    // What a fork shares of its origin's children is not tried again: it starts its own.
+    let is_fork = |record: &Record| matches!(record.event, Event::RunForked(_));
+    let own = records.iter().rposition(is_fork).unwrap_or_default();
+    let events = records[own..].iter();
+    let events = events.filter(|record| voided.contains(&record.seq));
     let children = events.filter_map(|record| match &record.event {
         Event::ChildFinished(child) => Some(child.child),
         _ => None,
@@ -171,6 +205,7 @@ fn reopen(shared: &Arc<Shared>, records: &[Record], mut chain: Chain) -> Result<
         frame,
         guards: Vec::new(),
         notes: Vec::new(),
+        letters: Vec::new(),
     };
     Ok(Plan {
         reopening,

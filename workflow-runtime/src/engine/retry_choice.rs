@@ -36,32 +36,93 @@ pub(super) fn voided_failures(
     records: &[Record],
 ) -> Result<Vec<u64>, EngineError> {
     let run = chain.run();
-    let usual = probe(shared, chain, records, &[])?;
-    let mut usual = usual.map_err(|report| EngineError::Unfit { run, report })?;
+    let probe = |voided: &[u64]| probe(shared, chain, records, voided);
+    let usual = probe(&[])?.map_err(|report| EngineError::Unfit { run, report })?;
     let failed = failed_outcomes(records, &usual);
-    let made = must_be_made(&mut usual, records);
-    let (mut voided, mut fails) = (Vec::new(), usual.failed);
+    let usual = Usual::of(usual, records);
+    // Rather without a failure more than with a child that was cancelled because of it.
+    for dropped in [Dropped::Stay, Dropped::MayBeAwaited] {
+        if dropped == Dropped::Stay && usual.cancelled.is_empty() {
+            continue; // that is the same
+        }
+        let (voided, fails) = choose(&usual, &failed, dropped, probe)?;
+        if !fails {
+            return Ok(voided);
+        }
+    }
+    let report = why_it_fails(records, &failed);
+    Err(EngineError::FailsAgain { run, report })
+}
+
+/// What becomes of children that the code dropped, which cancelled them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Dropped {
+    /// They are dropped again: it was one more thing that came of a failure.
+    Stay,
+    /// They may be waited for, and give that they were cancelled.
+    MayBeAwaited,
+}
+
+/// What a replay with all failures came to.
+struct Usual {
+    left_over: usize,
+    fails: bool,
+    cancelled: IdSet<StepId>,
+    /// The calls that have to be made whatever is taken out.
+    made: MadeCalls,
+}
+
+impl Usual {
+    /// All calls that the code made before the run failed may have had an effect.
+    ///
+    /// If it fails as it did, those are all that it makes. If its code was changed and goes on where it failed, it may make calls
+    /// there that nobody has made before: only what came before the last record counts then, and what has a record.
+    fn of(probed: Probed, records: &[Record]) -> Self {
+        let mut made = probed.made;
+        if !probed.failed {
+            let recorded = recorded_calls(records);
+            made.retain(|call, made| made.after < probed.passed || recorded.contains(&call));
+        }
+        Self {
+            left_over: probed.left_over,
+            fails: probed.failed,
+            cancelled: probed.cancelled,
+            made,
+        }
+    }
+
+    fn is_kept_by(&self, other: &Probed, dropped: Dropped) -> bool {
+        self.left_over == other.left_over
+            && self.made.are_in(&other.made)
+            && (dropped == Dropped::MayBeAwaited || self.cancelled.is_subset(&other.cancelled))
+    }
+}
+
+/// Takes out as many failures as the code can do without. Says which, in order, and whether it fails without them too.
+fn choose(
+    usual: &Usual,
+    failed: &[u64],
+    dropped: Dropped,
+    probe: impl Fn(&[u64]) -> Result<Result<Probed, Box<str>>, EngineError>,
+) -> Result<(Vec<u64>, bool), EngineError> {
+    let (mut voided, mut fails) = (Vec::new(), usual.fails);
     // All of them first, and what does not fit as a whole in halves, the later one first.
-    let mut untried = vec![&failed[..]];
+    let mut untried = vec![failed];
     for _ in 0..MOST_REPLAYS {
         let Some(some) = untried.pop().filter(|some| !some.is_empty()) else {
             break;
         };
         let more = [&voided[..], some].concat();
-        match probe(shared, chain, records, &more)? {
-            Ok(probed) if probed.left_over == usual.left_over && made.are_in(&probed.made) => {
+        match probe(&more)? {
+            Ok(probed) if usual.is_kept_by(&probed, dropped) => {
                 (voided, fails) = (more, probed.failed);
             }
             _ if some.len() > 1 => untried.extend(<[_; 2]>::from(some.split_at(some.len() / 2))),
             _ => {}
         }
     }
-    if fails {
-        let report = why_it_fails(records, &failed);
-        return Err(EngineError::FailsAgain { run, report });
-    }
     voided.sort_unstable();
-    Ok(voided)
+    Ok((voided, fails))
 }
 
 /// The failed outcomes that still count, in order. Ends of children that the code did not want are none.
@@ -82,19 +143,6 @@ fn failed_outcomes(records: &[Record], usual: &Probed) -> Vec<u64> {
         }
     }
     failed
-}
-
-/// The calls that have to be made whatever is taken out: all that the code made before the run failed.
-///
-/// If it fails as it did, those are all. If its code was changed and goes on where it failed, it may make calls there that
-/// nobody has made before: only what came before the last record counts then, and what has a record.
-fn must_be_made(usual: &mut Probed, records: &[Record]) -> MadeCalls {
-    let mut made = std::mem::take(&mut usual.made);
-    if !usual.failed {
-        let recorded = recorded_calls(records);
-        made.retain(|call, made| made.after < usual.passed || recorded.contains(&call));
-    }
-    made
 }
 
 /// The calls that have a record, whatever became of them.

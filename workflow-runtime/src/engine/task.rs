@@ -362,7 +362,10 @@ async fn claim(
         .await
         .map_err(stopped)?;
     match read.and_then(|read| Ok((read, line?))) {
-        Ok(((history, chain), line)) => {
+        Ok(((mut history, chain), line)) => {
+            if claim.header.is_fork() {
+                history.started.parent = None; // where it was forked may lie before its newest checkpoint
+            }
             let (mut mail, mut next) = (claim.mail, claim.next_letter);
             if let Some(reopened) = history.was_reopened() {
                 let letters = retry_children::Letters {

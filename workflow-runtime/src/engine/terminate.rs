@@ -16,7 +16,8 @@ use crate::journal::{
     CancelRequested, ChildFinished, Draft, End, Event, Parent, Reader, Record, RunCancelled,
 };
 use crate::store::{
-    Append, BoxFuture, Changes, Durability, EndKind, Letter, RunEnd, RunState, StoreError,
+    Append, BoxFuture, Changes, Durability, EndKind, Letter, RunEnd, RunHeader, RunState,
+    StoreError,
 };
 
 /// A run about to be terminated; see [`Engine::terminate`](super::Engine::terminate).
@@ -81,7 +82,7 @@ async fn end_now(shared: &Arc<Shared>, run: RunId, reason: Box<str>) -> Result<E
     });
     let last_time = records.last().map(|record| record.time).unwrap_or_default();
     let at = shared.services.clock.now().max(last_time);
-    let mut changes = letters(run, &records, &end, at);
+    let mut changes = letters(&claim.header, &records, &end, at);
     changes.notes.extend(shared.marks.removal(run));
     let told: Vec<RunId> = changes.post.iter().map(|letter| letter.to).collect();
     let mut chain = reader.into_chain();
@@ -113,17 +114,14 @@ async fn end_now(shared: &Arc<Shared>, run: RunId, reason: Box<str>) -> Result<E
 }
 
 /// What the end of a run means for its parent and its children.
-fn letters(run: RunId, records: &[Record], end: &End, at: Timestamp) -> Changes {
+fn letters(header: &RunHeader, records: &[Record], end: &End, at: Timestamp) -> Changes {
     let mut children: IdMap<StepId, RunId> = IdMap::default();
     let mut parent: Option<Parent> = None;
     for record in records {
         match &record.event {
             Event::RunStarted(started) => parent = started.parent,
-            // Parent and children of the origin stay its own.
-            Event::RunForked(_) => {
-                parent = None;
-                children.clear();
-            }
+            // The children of the origin stay its own.
+            Event::RunForked(_) => children.clear(),
             Event::ChildStarted(child) if !child.detached => {
                 children.insert(child.call, child.child);
             }
@@ -142,10 +140,10 @@ fn letters(run: RunId, records: &[Record], end: &End, at: Timestamp) -> Changes 
         }
     }
     let mut changes = Changes::default();
-    if let Some(parent) = parent {
+    if let Some(parent) = parent.filter(|_| !header.is_fork()) {
         let finished = Event::ChildFinished(ChildFinished {
             call: parent.call,
-            child: run,
+            child: header.run,
             end: end.clone(),
         });
         changes.post.push(Letter {

@@ -461,11 +461,12 @@ impl History {
 
     /// Takes records out that no longer count. Attempts at what they were the outcomes of begin anew.
     fn void(&mut self, voided: &[u64]) {
-        for (call, is_copied) in self.take_out(voided) {
-            if is_copied {
+        for call in self.take_out(voided) {
+            if self.past.is_copied(call) {
                 // It ran elsewhere: here it is made as this run's own, under another id.
                 self.past.forget(call);
                 self.intents.remove(&call);
+                self.known.remove(&call);
             }
         }
     }
@@ -475,32 +476,27 @@ impl History {
         self.take_out(voided);
     }
 
-    /// Takes records out. Gives the steps that they were the outcomes of, and whether those are of a run that this one was
-    /// forked from.
-    fn take_out(&mut self, voided: &[u64]) -> Vec<(StepId, bool)> {
+    /// Takes records out, and gives the calls that they were the outcomes of.
+    fn take_out(&mut self, voided: &[u64]) -> Vec<StepId> {
         let voided: HashSet<u64> = voided.iter().copied().collect();
         let children = self.voided_children.get_or_insert_default();
-        let mut steps = Vec::new();
+        let mut calls = Vec::new();
         for delivery in std::mem::take(&mut self.deliveries) {
             if !voided.contains(&delivery.seq) {
                 self.deliveries.push_back(delivery);
                 continue;
             }
             let Some(call) = delivery.id() else { continue };
+            calls.push(call);
             self.past.void_outcome(call);
             match delivery.what {
-                Recorded::Child(_) => {
-                    children.insert(call);
-                }
-                Recorded::Step(_) => {
-                    steps.push((call, self.past.is_copied(call)));
-                    self.intents.insert(call, delivery);
-                }
+                Recorded::Child(_) => drop(children.insert(call)),
+                Recorded::Step(_) => drop(self.intents.insert(call, delivery)),
                 _ => {}
             }
         }
         self.end = None;
-        steps
+        calls
     }
 }
 

@@ -50,6 +50,12 @@ impl RunHeader {
         }
     }
 
+    /// Says whether the run was forked from another one. It is nobody's child then, whatever its first record says, which it
+    /// shares.
+    pub fn is_fork(&self) -> bool {
+        matches!(self.origin, Some(Origin::Forked(_)))
+    }
+
     /// Says whether the run went on as a new one.
     pub fn went_on(&self) -> bool {
         matches!(&self.state, RunState::Ended(end) if end.kind == EndKind::Continued)

@@ -28,6 +28,8 @@
 //! - **Letters follow a line.** With the end of a run that [went on](EndKind::Continued) as a new one, the letters
 //!   that wait for it go to the newest run of its line, in their order, and so does every later letter to it: the
 //!   one that the note [`Newest`] of the line's first run names.
+//! - **Letters outlive a failure.** Those that wait for a run when it [fails](EndKind::Failed) are kept in its notes
+//!   ([`Unread`]), in the write that ends it. With any other end they are dropped.
 //! - **Sleeping costs no memory.** A run that was [released](Store::put_to_sleep) is found by its id, by
 //!   [`Store::asleep`] and in listings, and takes letters; nothing else of it is held in memory.
 //!
@@ -42,6 +44,7 @@ pub mod memory;
 mod notes;
 mod runs;
 pub mod sled;
+mod unread;
 mod writes;
 
 use std::future::Future;
@@ -62,6 +65,7 @@ pub use runs::{
     Durability, EndKind, Epoch, Origin, ParkReason, Parking, RunEnd, RunHeader, RunOrder,
     RunPosition, RunQuery, RunState, StateKind,
 };
+pub use unread::Unread;
 pub use writes::{
     Append, Changes, Claim, Commit, Committed, Creation, KeptJournal, Letter, Mail, NewRun,
     Refusal, Released, Reopening, Sleeper,

@@ -179,6 +179,8 @@ pub struct Reopening {
     pub guards: Vec<Guard>,
     /// Notes that change in the same write.
     pub notes: Vec<NoteChange>,
+    /// Letters that it gets in the same write: what waited when it failed.
+    pub letters: Vec<Bytes>,
 }
 
 /// A sleeping run.

@@ -334,6 +334,16 @@ impl RunCore {
         unwanted.map(|(call, _)| *call).collect()
     }
 
+    /// Children whose calls the code has dropped, so that they are cancelled.
+    pub(crate) fn cancelled_children(&self) -> IdSet<StepId> {
+        let state = self.state();
+        let children = state.outside.iter().flat_map(|outside| &outside.children);
+        let cancelled = children.filter(|(_, child)| {
+            child.dropped && !child.detached && child.cancel != CancelWanted::No
+        });
+        cancelled.map(|(call, _)| *call).collect()
+    }
+
     /// Says whether the code has called a child.
     pub(crate) fn has_child(&self, call: StepId) -> bool {
         let state = self.state();

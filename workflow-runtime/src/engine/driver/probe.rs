@@ -15,6 +15,8 @@ pub(crate) struct Probed {
     pub(crate) left_over: usize,
     /// Children whose ends the code did not want.
     pub(crate) unwanted: IdSet<StepId>,
+    /// Children that the code dropped, so that they are cancelled.
+    pub(crate) cancelled: IdSet<StepId>,
     /// The calls that the code made.
     pub(crate) made: MadeCalls,
     /// The newest record that was delivered.
@@ -37,6 +39,7 @@ impl Driver {
             Ok(Probed {
                 left_over,
                 unwanted: self.core.unwanted_ends(),
+                cancelled: self.core.cancelled_children(),
                 made,
                 passed,
                 failed: matches!(self.end, Some(End::Failed(_))),

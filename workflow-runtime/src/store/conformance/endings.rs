@@ -1,9 +1,11 @@
 //! Rules about what can still happen to a run that has ended: it is taken up again, or deleted.
 
-use super::letters::post;
+use super::letters::{letter, post, posting};
 use super::notes::{note, set};
 use super::*;
-use crate::store::{Guard, NoteChange, NoteKey, Reopening, RunQuery, StoreError};
+use crate::store::{
+    Committed, Guard, Letter, NoteChange, NoteKey, Reopening, RunQuery, StoreError, Unread,
+};
 
 fn reopening(n: u64, seq: u64) -> Reopening {
     Reopening {
@@ -12,6 +14,7 @@ fn reopening(n: u64, seq: u64) -> Reopening {
         frame: frame(n, seq, 25),
         guards: Vec::new(),
         notes: Vec::new(),
+        letters: Vec::new(),
     }
 }
 
@@ -52,6 +55,68 @@ pub async fn a_failed_run_is_taken_up_again(harness: &dyn Harness) {
         store.append(last).await.expect("ended");
     }
     assert_eq!(journal(&*store, 1).await.len(), 14);
+}
+
+/// Letters that wait when a run fails are in its notes, in their order and whatever their size, through restarts; those that were
+/// taken are not, and with another end none are. Taken up again, it gets what it is handed, behind all that it got before.
+pub async fn letters_outlive_a_failure(harness: &dyn Harness) {
+    let mut store = harness.fresh().await;
+    for (n, kind) in [(1, EndKind::Failed), (2, EndKind::Cancelled)] {
+        let epoch = create(&*store, n).await;
+        post(&*store, n, 0..3).await;
+        let large = Letter {
+            to: id(n),
+            body: frame(n, 7, NoteChange::MAX_VALUE_BYTES + 9),
+        };
+        let posted = store.commit(posting(vec![large])).await;
+        assert_eq!(posted.expect("an answer"), Committed::Done);
+        let mut last = ending(n, epoch, 1, kind);
+        last.taken = 1;
+        store.append(last).await.expect("ended");
+    }
+    for _ in 0..2 {
+        let kept = |n| store.notes(Unread::prefix(id(n)), None, 100);
+        let notes = kept(1).await.expect("readable");
+        let large = frame(1, 7, NoteChange::MAX_VALUE_BYTES + 9);
+        let expected = [letter(1, 1).body, letter(1, 2).body, large];
+        assert_eq!(Unread::letters(&notes), expected);
+        assert_eq!(kept(2).await.expect("readable"), []);
+        assert_eq!(store.mail(id(1), 0).await.expect("readable"), []);
+        store = match harness.again(store).await {
+            Some(store) => store,
+            None => return,
+        };
+    }
+    let notes = store.notes(Unread::prefix(id(1)), None, 100).await;
+    let gone = notes
+        .expect("readable")
+        .into_iter()
+        .map(|(key, _)| NoteChange { key, value: None });
+    let again = Reopening {
+        notes: gone.collect(),
+        letters: vec![letter(1, 1).body, letter(1, 2).body],
+        ..reopening(1, 2)
+    };
+    store.revive(again).await.expect("revived");
+    post(&*store, 1, 5..6).await;
+    for _ in 0..2 {
+        let waiting = store.mail(id(1), 0).await.expect("readable");
+        let (numbers, bodies): (Vec<u64>, Vec<_>) = waiting
+            .into_iter()
+            .map(|mail| (mail.number, mail.body))
+            .unzip();
+        assert_eq!(numbers, [4, 5, 6], "four came before");
+        assert_eq!(
+            bodies,
+            [letter(1, 1).body, letter(1, 2).body, letter(1, 5).body]
+        );
+        let notes = store.notes(Unread::prefix(id(1)), None, 100).await;
+        assert_eq!(notes.expect("readable"), []);
+        store = match harness.again(store).await {
+            Some(store) => store,
+            None => return,
+        };
+    }
 }
 
 /// Only a failed run is taken up again, and only with the next frame.

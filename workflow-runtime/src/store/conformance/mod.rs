@@ -155,6 +155,7 @@ macro_rules! __store_rules {
             a_run_can_be_created_asleep
             runs_are_listed_oldest_first_and_by_origin
             a_failed_run_is_taken_up_again
+            letters_outlive_a_failure
             other_ends_are_final
             a_revival_is_guarded
             revival_survives_restarts

@@ -20,6 +20,7 @@ pub async fn a_closed_store_answers_stopped(harness: &dyn Harness) {
         frame: frame(1, 1, 5),
         guards: Vec::new(),
         notes: Vec::new(),
+        letters: Vec::new(),
     };
     let answers = [
         store.create(new_run(2)).await.map(|_| ()),

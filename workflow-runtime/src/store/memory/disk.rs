@@ -14,7 +14,7 @@ use crate::ids::RunId;
 use crate::store::{
     Append, Changes, Claim, Commit, Creation, Durability, EndKind, Epoch, Guard, KeptJournal, Mail,
     NewRun, Newest, NoteChange, NoteKey, Parking, Refusal, Reopening, RunHeader, RunOrder,
-    RunPosition, RunQuery, RunState, Sleeper, StoreError, StoreResult,
+    RunPosition, RunQuery, RunState, Sleeper, StoreError, StoreResult, Unread,
 };
 
 /// Records below this number are never forgotten.
@@ -38,7 +38,7 @@ pub(super) enum Write {
     /// A run forgot its records from 2 up to this number.
     Forget(RunId, u64),
     /// A failed run was taken up again.
-    Reopen(RunId, Bytes, Vec<NoteChange>),
+    Reopen(Box<Reopening>),
     /// Runs were deleted.
     Delete(Vec<RunId>),
     /// The mark of a clean stop.
@@ -51,7 +51,7 @@ impl Write {
             Self::Create(run) => run.durability,
             Self::Append(append) => append.durability,
             Self::Sleep(..) | Self::Wake(_) | Self::Forget(..) => Durability::Buffered,
-            Self::Commit(_) | Self::Park(..) | Self::Reopen(..) | Self::Delete(_) | Self::Close => {
+            Self::Commit(_) | Self::Park(..) | Self::Reopen(_) | Self::Delete(_) | Self::Close => {
                 Durability::Synced
             }
         }
@@ -246,9 +246,12 @@ impl Table {
                 if let Some(changes) = &append.changes {
                     self.change(changes);
                 }
-                // Only if it went on as a new run does anybody get them.
-                for mail in left {
-                    self.post(append.run, mail.body);
+                let left = left.into_iter().map(|mail| mail.body);
+                if append.end.is_some_and(|end| end.kind == EndKind::Failed) {
+                    self.note_all(&Unread::keep(append.run, left));
+                } else {
+                    // Only if it went on as a new run does anybody get them.
+                    left.for_each(|body| self.post(append.run, body));
                 }
             }
             Write::Commit(changes) => self.change(changes),
@@ -263,11 +266,14 @@ impl Table {
             }
             Write::Wake(run) => self.known(*run).header.state = RunState::Active,
             Write::Forget(run, below) => self.known(*run).forget(*below),
-            Write::Reopen(run, frame, notes) => {
-                let run = self.known(*run);
-                run.frames.push(frame.clone());
+            Write::Reopen(reopening) => {
+                let run = self.known(reopening.run);
+                run.frames.push(reopening.frame.clone());
                 run.header.state = RunState::Active;
-                self.note_all(notes);
+                self.note_all(&reopening.notes);
+                for letter in &reopening.letters {
+                    self.post(reopening.run, letter.clone());
+                }
             }
             Write::Delete(runs) => runs.iter().for_each(|run| self.remove(*run)),
             Write::Close => {}

@@ -376,11 +376,8 @@ impl Store for MemoryStore {
         let notes = reopening.notes.iter().try_for_each(NoteChange::check);
         match notes.and_then(|()| inner.table.accept_reopen(&reopening)) {
             Ok(()) => {
-                let Reopening {
-                    run, frame, notes, ..
-                } = reopening;
-                let epoch = inner.table.next_epoch(run);
-                self.write(&mut inner, Write::Reopen(run, frame, notes), epoch)
+                let epoch = inner.table.next_epoch(reopening.run);
+                self.write(&mut inner, Write::Reopen(Box::new(reopening)), epoch)
             }
             Err(error) => Box::pin(ready(Err(error))),
         }

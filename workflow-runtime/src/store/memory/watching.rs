@@ -48,8 +48,8 @@ impl Written {
             }
             Write::Park(_, Some(_)) => "the parking of a run",
             Write::Park(_, None) => "the resumption of a parked run",
-            Write::Reopen(run, frame, _) => {
-                frames.push((*run, frame.clone()));
+            Write::Reopen(reopening) => {
+                frames.push((reopening.run, reopening.frame.clone()));
                 "the reopening of a run"
             }
             Write::Delete(_) => "the deletion of runs",

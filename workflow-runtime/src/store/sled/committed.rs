@@ -132,6 +132,7 @@ async fn a_run_that_is_deleted_while_it_is_looked_up_is_not_taken_up_again() {
         frame: Bytes::from_static(b"again"),
         guards: Vec::new(),
         notes: Vec::new(),
+        letters: Vec::new(),
     };
     let revived = {
         let guard = store.shared.database();
@@ -203,6 +204,7 @@ async fn write_much(store: &SledStore, how: &str) -> StoreResult<()> {
                 frame: much(),
                 guards: Vec::new(),
                 notes: Vec::new(),
+                letters: Vec::new(),
             };
             store.revive(reopening).await.map(drop)
         }

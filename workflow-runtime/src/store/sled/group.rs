@@ -11,7 +11,7 @@ use crate::clock::Timestamp;
 use crate::ids::RunId;
 use crate::store::{
     AckSender, Changes, Commit, Committed, Creation, Durability, EndKind, Epoch, Letter, NewRun,
-    NoteChange, Refusal, Released, Reopening, RunState, StoreError, StoreResult,
+    NoteChange, Refusal, Released, Reopening, RunState, StoreError, StoreResult, Unread,
 };
 
 /// How many bytes of a block's buffer are kept for the next one.
@@ -139,8 +139,9 @@ impl Group {
             self.draft.taken(run, append.taken);
         }
         let mut left = Vec::new();
+        let end = append.end.map(|end| end.kind);
         if let Some(end) = append.end {
-            if end.kind == EndKind::Continued {
+            if matches!(end.kind, EndKind::Continued | EndKind::Failed) {
                 left = self.letters_to(shared, run);
             }
             self.judge.end(run, end);
@@ -150,8 +151,14 @@ impl Group {
         if let Some(changes) = changes {
             self.change(shared, *changes)?;
         }
-        for letter in left {
-            self.forward(shared, letter)?;
+        if end == Some(EndKind::Failed) {
+            let left = left.into_iter().map(|letter| letter.body);
+            let kept = Unread::keep(run, left).into_iter();
+            kept.for_each(|note| self.note(note));
+        } else {
+            for letter in left {
+                self.forward(shared, letter)?;
+            }
         }
         Ok(())
     }
@@ -333,6 +340,7 @@ impl Group {
             }
         }
         let notes = std::mem::take(&mut reopening.notes);
+        let letters = std::mem::take(&mut reopening.letters);
         let epoch = match self.judge.revive(shared, &reopening)? {
             Ok(epoch) => epoch,
             Err(refused) => return Ok(Err(refused)),
@@ -341,6 +349,9 @@ impl Group {
             .revived(reopening.run, reopening.seq, &reopening.frame);
         self.changes.push(Change::Revived(reopening, epoch));
         notes.into_iter().for_each(|note| self.note(note));
+        for body in letters {
+            self.forward(shared, Letter { to: run, body })?;
+        }
         Ok(Ok(epoch))
     }
 

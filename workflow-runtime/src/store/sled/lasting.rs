@@ -141,6 +141,7 @@ async fn what_is_idle_lasts_and_does_not_keep_the_log() {
         frame: Bytes::from_static(b"again"),
         guards: Vec::new(),
         notes: Vec::new(),
+        letters: Vec::new(),
     };
     store.revive(reopening).await.expect("revived");
     outlive_the_log(&closed, &store, 100).await;

@@ -207,6 +207,7 @@ impl Pair {
             frame: numbers.bytes(),
             guards: Vec::new(),
             notes: Vec::new(),
+            letters: (0..numbers.below(3)).map(|_| numbers.bytes()).collect(),
         };
         let forgotten = numbers.below(seq + 2);
         let gone: Vec<RunId> = (0..3).map(|_| id(numbers.below(RUNS))).collect();

@@ -95,7 +95,10 @@ impl Op {
             Self::Park(_, Some(parking), _) => {
                 parking.report.len() + parking.detail.as_ref().map_or(0, bytes::Bytes::len)
             }
-            Self::Revive(reopening, _) => reopening.frame.len(),
+            Self::Revive(reopening, _) => {
+                let letters = reopening.letters.iter().map(bytes::Bytes::len);
+                reopening.frame.len() + letters.sum::<usize>()
+            }
             Self::Park(_, None, _)
             | Self::Sleep(..)
             | Self::Claim(..)

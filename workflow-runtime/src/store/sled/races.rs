@@ -87,6 +87,7 @@ async fn fail_and_go_on(store: Arc<SledStore>, n: u64) {
             frame: Bytes::from_static(b"again"),
             guards: Vec::new(),
             notes: Vec::new(),
+            letters: Vec::new(),
         };
         epoch = store.revive(reopening).await.expect("revived");
     }

@@ -87,7 +87,10 @@ impl Witness {
                 _ if self.keep.is_none() && seen.acknowledged => {
                     found(Invariant::Acknowledged, "it was acknowledged, and is gone");
                 }
-                None if self.keep.is_some() => {
+                // It may have ended since, but no earlier than its newest record.
+                None if self.keep.is_some()
+                    && (!over(seen.newest) || self.waiting.contains(run)) =>
+                {
                     found(Invariant::Retention, "it had not ended, and was removed");
                 }
                 Some(end) if self.keep.is_some() && !over(end.at) => {

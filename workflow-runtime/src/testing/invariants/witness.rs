@@ -49,6 +49,8 @@ pub struct Witness {
     pub(super) poison: BTreeSet<RunId>,
     pub(super) parked: BTreeSet<RunId>,
     pub(super) damaged: BTreeSet<RunId>,
+    /// Runs that cannot have ended.
+    pub(super) waiting: BTreeSet<RunId>,
     pub(super) limits: HashMap<Box<str>, Limits>,
     pub(super) keep: Option<Duration>,
     /// The latest time that a clock showed.
@@ -71,6 +73,8 @@ pub(super) struct Seen {
     /// The records that were there, by number.
     pub(super) frames: BTreeMap<u64, blake3::Hash>,
     pub(super) created_at: Option<Timestamp>,
+    /// The time of the newest record that was there: it ends no earlier.
+    pub(super) newest: Timestamp,
     pub(super) end: Option<RunEnd>,
 }
 
@@ -200,6 +204,17 @@ impl Witness {
         self.keep = Some(keep);
     }
 
+    /// This run cannot end before somebody does what it waits for: if it is gone, it was removed. A run of which this is not said may
+    /// have ended since it was looked at last, and been removed when it had been kept for long enough.
+    pub fn waits(&mut self, run: RunId) {
+        self.waiting.insert(run);
+    }
+
+    /// Somebody does what a run waits for: it may end.
+    pub fn may_end(&mut self, run: RunId) {
+        self.waiting.remove(&run);
+    }
+
     /// This run cannot go on, and must not stop the others. It may be parked.
     pub fn poisoned(&mut self, run: RunId) {
         self.poison.insert(run);
@@ -299,6 +314,8 @@ impl Witness {
             seen.end = run.header.end();
             seen.frames = run.frames.clone();
             if let Some(journal) = &run.journal {
+                let newest = journal.records().last();
+                seen.newest = newest.map_or(run.header.created_at, |record| record.time);
                 judging::settle(journal, &mut self.settled);
             }
         }
