@@ -250,6 +250,36 @@ async fn a_run_that_goes_before_its_time_is_named() {
 }
 
 #[tokio::test]
+async fn a_run_that_may_have_ended_since_anybody_looked_is_not_missed_and_one_that_waits_is() {
+    for waits in [false, true] {
+        let engine = test_engine(&MemoryStore::new()).await;
+        let mut witness = Witness::new();
+        witness.keeps_runs_for(2 * HOUR);
+        let run = engine.start(order(1)).key("k").await.unwrap();
+        witness.started_under("k", "default", run.id(), Some(HOUR));
+        if waits {
+            witness.waits(run.id());
+        }
+        // It has not ended when somebody looks for the last time.
+        assert_eq!(witness.check(&engine).await.unwrap(), []);
+        run.signal("tip", &1_u64).await.unwrap();
+        run.result().await.unwrap();
+        engine.advance(4 * HOUR).await;
+        assert_eq!(engine.sweep().await.unwrap(), 1);
+        let next = engine.start(order(1)).key("k").await.unwrap();
+        witness.started_under("k", "default", next.id(), Some(HOUR));
+        let found = rules(&witness.check(&engine).await.unwrap());
+        match waits {
+            false => assert_eq!(found, []),
+            true => {
+                assert!(found.contains(&Invariant::Retention), "{found:?}");
+                assert!(found.contains(&Invariant::OneRunPerKey), "{found:?}");
+            }
+        }
+    }
+}
+
+#[tokio::test]
 async fn attempts_beyond_their_limits_are_named() {
     let engine = test_engine(&MemoryStore::new()).await;
     let run = engine.start(order(1)).await.unwrap();

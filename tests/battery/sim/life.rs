@@ -168,6 +168,7 @@ impl Talk<'_> {
         if self.fate.chance.once_in(3) {
             self.guard().await;
         }
+        let mut had_coda = false;
         for round in 0..PATIENCE {
             if self.store.failure().is_some() {
                 self.nothing_is_acknowledged(&run).await;
@@ -194,10 +195,11 @@ impl Talk<'_> {
                 if self.left().await != Some(Left::Nothing) {
                     continue; // more to come, or the disk has failed
                 }
-                if self.fate.chance.once_in(3) && !self.coda().await {
-                    continue; // the disk has failed
+                if had_coda || !self.fate.chance.once_in(3) {
+                    return Stop::Over;
                 }
-                return Stop::Over;
+                had_coda = self.coda().await;
+                continue; // it took hours, in which a schedule may have begun runs; or the disk has failed
             }
             for (run, workflow) in open {
                 match &*workflow {

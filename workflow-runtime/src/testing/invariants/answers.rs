@@ -108,10 +108,13 @@ impl Witness {
         let mut violations = Vec::new();
         // When a run was made and has ended; what was known of one that is gone.
         let times = |run: RunId| match state.runs.iter().find(|it| it.header.run == run) {
-            Some(run) => Some((run.header.created_at, run.header.end())),
+            Some(run) => {
+                let end = run.header.end().map(|end| end.at);
+                Some((run.header.created_at, end))
+            }
             None => {
                 let seen = self.runs.get(&run)?;
-                Some((seen.created_at?, seen.end))
+                Some((seen.created_at?, self.ended_at(run, seen)))
             }
         };
         for ((_, key), answers) in &self.keys {
@@ -122,7 +125,7 @@ impl Witness {
                     continue; // nobody looked in time
                 };
                 let (rule, why) = match (end, answers.ttl) {
-                    (Some(end), Some(ttl)) if end.at.after(ttl) > made.max(*latest) => {
+                    (Some(end), Some(ttl)) if end.after(ttl) > made.max(*latest) => {
                         (Invariant::KeyLifetime, "before its time was over")
                     }
                     (Some(_), Some(_)) => continue,

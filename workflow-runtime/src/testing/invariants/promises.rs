@@ -83,20 +83,15 @@ impl Witness {
             };
             let over =
                 |end: Timestamp| self.keep.is_some_and(|keep| end.after(keep) <= self.latest);
-            match seen.end {
-                _ if self.keep.is_none() && seen.acknowledged => {
-                    found(Invariant::Acknowledged, "it was acknowledged, and is gone");
-                }
-                // It may have ended since, but no earlier than its newest record.
-                None if self.keep.is_some()
-                    && (!over(seen.newest) || self.waiting.contains(run)) =>
-                {
-                    found(Invariant::Retention, "it had not ended, and was removed");
-                }
-                Some(end) if self.keep.is_some() && !over(end.at) => {
-                    found(Invariant::Retention, "it was removed before its time");
-                }
-                _ => {}
+            let (ended, known) = (self.ended_at(*run, seen), seen.end.is_some());
+            if self.keep.is_none() && seen.acknowledged {
+                found(Invariant::Acknowledged, "it was acknowledged, and is gone");
+            } else if self.keep.is_some() && !ended.is_some_and(over) {
+                let problem = match known {
+                    true => "it was removed before its time",
+                    false => "it had not ended, and was removed",
+                };
+                found(Invariant::Retention, problem);
             }
             if self.names(*run, seen) {
                 found(
@@ -117,10 +112,20 @@ impl Witness {
     /// Says whether the key of a run names it still.
     fn names(&self, run: RunId, seen: &Seen) -> bool {
         let answers = self.keys.values().find(|key| key.runs.last() == Some(&run));
-        answers.is_some_and(|key| match (key.ttl, seen.end) {
-            (Some(ttl), Some(end)) => end.at.after(ttl) > self.latest,
+        answers.is_some_and(|key| match (key.ttl, self.ended_at(run, seen)) {
+            (Some(ttl), Some(end)) => end.after(ttl) > self.latest,
             _ => true,
         })
+    }
+
+    /// When a run that is gone ended, or the earliest time at which it can have: nobody may have looked since. `None`: it cannot have
+    /// ended.
+    pub(super) fn ended_at(&self, run: RunId, seen: &Seen) -> Option<Timestamp> {
+        match seen.end {
+            Some(end) => Some(end.at),
+            None if self.waiting.contains(&run) => None,
+            None => Some(seen.newest), // it ends no earlier
+        }
     }
 
     /// What was told of each run is there.
