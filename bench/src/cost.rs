@@ -35,13 +35,13 @@ struct Cost {
 /// Drives `runs` runs of 50 steps, `at_once` at a time: opening and closing the store are not counted.
 fn measure(scratch: &Path, at_once: usize, runs: u64, durability: Durability) -> Cost {
     let dir = engine::fresh(scratch);
-    let total = runs * engine::STEPS_PER_RUN;
+    let total = runs * engine::STEPS_PER_SHORT_RUN;
     engine::runtime().block_on(async {
         let engine = engine::open(dir.path(), durability).await;
         let (began, cpu) = (Instant::now(), processor_time());
         let handed_out = AtomicU64::new(0);
         let more = move |_, _| handed_out.fetch_add(1, Ordering::Relaxed) < runs;
-        engine::drive(&engine, at_once, engine::STEPS_PER_RUN, more).await;
+        engine::drive(&engine, at_once, engine::STEPS_PER_SHORT_RUN, more).await;
         let (wall, cpu) = (began.elapsed(), processor_time() - cpu);
         engine.shutdown().await.expect("it stops");
         let per_step = |time: Duration| time.as_secs_f64() * 1e6 / total as f64;
@@ -57,7 +57,7 @@ pub fn steps(scratch: &Path, at_once: usize, runs: u64) {
     let cost = measure(scratch, at_once, runs, Durability::Synced);
     println!(
         "{{\"workload\":\"cost-{at_once}\",\"steps\":{},\"cpu_us_per_step\":{:.3},\"wall_us_per_step\":{:.3}}}",
-        runs * engine::STEPS_PER_RUN,
+        runs * engine::STEPS_PER_SHORT_RUN,
         cost.cpu_us,
         cost.wall_us
     );

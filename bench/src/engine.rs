@@ -14,7 +14,10 @@ use super::floor::{self, DURATION};
 
 /// Steps of one run in the throughput workloads. A start and an end are synced too, and are not
 /// counted.
-pub const STEPS_PER_RUN: u64 = 50;
+pub const STEPS_PER_RUN: u64 = 500;
+
+/// Steps of a short run, in which the start and the end weigh.
+pub const STEPS_PER_SHORT_RUN: u64 = 50;
 
 /// The runtime that everything is measured on.
 pub fn runtime() -> tokio::runtime::Runtime {
@@ -52,13 +55,11 @@ pub async fn open(path: &Path, durability: Durability) -> Engine {
         .expect("the store opens")
 }
 
-/// Runs `at_once` chains at a time until the time is up; steps per second.
-pub fn steps_per_second(scratch: &Path, at_once: usize) -> f64 {
+/// Runs `at_once` chains of so many steps at a time until the time is up; steps per second.
+pub fn steps_per_second(scratch: &Path, at_once: usize, steps: u64) -> f64 {
     let dir = fresh(scratch);
     runtime().block_on(async {
         let engine = open(dir.path(), Durability::Synced).await;
-        // At one at a time a start and an end would weigh on every 50 steps: one run is asked for.
-        let steps = if at_once == 1 { 500 } else { STEPS_PER_RUN };
         let rate = drive(&engine, at_once, steps, |began, _| {
             began.elapsed() < DURATION
         })

@@ -100,7 +100,7 @@ fn main() -> ExitCode {
         ["shared-lookups"] => return met(keys::shared_lookups(repeats())),
         ["steps", at_once] => {
             let at_once = at_once.parse().expect("a number of runs");
-            println!("{:.0}", engine::steps_per_second(scratch, at_once));
+            println!("{:.0}", engine::steps_per_second(scratch, at_once, engine::STEPS_PER_SHORT_RUN));
         }
         ["cost", at_once, runs] => {
             let at_once = at_once.parse().expect("a number");
@@ -178,15 +178,17 @@ fn repeats() -> usize {
 /// Steps per second, synced, beside what the disk gives a plain file at the same concurrency.
 fn throughput(scratch: &Path) -> bool {
     let mut all_met = true;
-    for (workload, at_once, asked) in [
-        ("sequential", 1, 0.65),
-        ("concurrent-64", 64, 0.70),
-        ("concurrent-1024", 1024, 0.45),
+    for (workload, at_once, steps, asked) in [
+        ("sequential", 1, engine::STEPS_PER_RUN, 0.65),
+        ("concurrent-64", 64, engine::STEPS_PER_RUN, 0.70),
+        ("concurrent-1024", 1024, engine::STEPS_PER_RUN, 0.45),
+        ("short-64", 64, engine::STEPS_PER_SHORT_RUN, 0.70),
+        ("short-1024", 1024, engine::STEPS_PER_SHORT_RUN, 0.45),
     ] {
         let (mut rates, mut floors, mut ratios) = (Vec::new(), Vec::new(), Vec::new());
         let mut before = floor::records_per_second(scratch, at_once);
         for _ in 0..repeats() {
-            let rate = engine::steps_per_second(scratch, at_once);
+            let rate = engine::steps_per_second(scratch, at_once, steps);
             let after = floor::records_per_second(scratch, at_once);
             rates.push(rate);
             floors.push(after);
