@@ -275,6 +275,6 @@ fn commit(
 ) -> StoreResult<()> {
     keeper.settle(archive, &mut writes);
     put(&mut writes, &Key::archive(), &archive.encode());
-    database.commit(writes)?;
+    database.commit_and_collect(writes, archive.entries() + keeper.records())?;
     keeper.tidy(database)
 }

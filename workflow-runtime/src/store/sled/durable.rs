@@ -52,6 +52,27 @@ impl Database {
         Ok(())
     }
 
+    /// Makes all changes in one atomic batch, durably, and has sled collect in it if that is due. `entries`: about how
+    /// many there are in all.
+    ///
+    /// What sled moves for that is part of the batch, so it is synced with it.
+    pub(super) fn commit_and_collect(
+        &self,
+        mut writes: Vec<Write>,
+        entries: u64,
+    ) -> StoreResult<()> {
+        let len = self.file_len()?;
+        let fillers = {
+            let mut collector = self
+                .collector
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner);
+            collector.fillers(len, entries, writes.len())
+        };
+        writes.extend(fillers);
+        self.commit(writes)
+    }
+
     /// Puts everything on the disk that sled holds.
     pub(super) fn put_down(&self) -> StoreResult<()> {
         self.guard("flushing", || self.sled.flush())?;

@@ -1,0 +1,87 @@
+//! Making sled collect what it does not need any more.
+//!
+//! Owns when that is due and how much of it goes into a batch. sled moves one page out of a segment that is hardly needed for
+//! each page that it writes anew, and it writes a page anew with its tenth change. That is not always enough: then
+//! segments pile up of which almost nothing is needed. A batch can have changes that mean nothing, *fillers*, whose
+//! only effect is that pages are written anew. Never touches sled. See `docs/decisions/0055-sled-collects.md`.
+
+use super::database::Write;
+use super::keys;
+
+/// How long sled's file may be for each entry in it. Its pages need about 120 bytes for one, and twice that is where sled by
+/// itself begins to collect.
+const BYTES_AN_ENTRY: u64 = 320;
+
+/// How long it may be besides, in files of the log: 8 MiB. Two segments are being written, and some are free.
+const FREE_TO_LOG: u64 = 2;
+
+/// How many fillers go with each change of a batch, so that sled moves more pages than the batch leaves behind. At most one in
+/// ten has a page written anew.
+const FILLERS_A_CHANGE: usize = 8;
+
+/// The fewest fillers of a batch: so many that rounds come to an end.
+const FEWEST: usize = 512;
+
+/// The most fillers of a batch: readers wait some milliseconds for them.
+const MOST: usize = 1_536;
+
+/// How many fillers a round has for each mebibyte of the file: a segment that is mostly links speaks of some 700 pages,
+/// each of which is looked at once.
+const FILLERS_A_MEBIBYTE: u64 = 10_000;
+
+const MEBIBYTE: u64 = 1024 * 1024;
+
+/// When sled is to collect, and with how many fillers.
+#[derive(Debug)]
+pub(super) struct Collector {
+    free: u64,
+    /// Fillers of this round that are still to be written; 0: none is under way.
+    left: u64,
+    /// How long the file was when the last round ended.
+    after: u64,
+    turn: u8,
+}
+
+impl Collector {
+    pub(super) fn new(log_file_bytes: u64) -> Self {
+        Self {
+            free: FREE_TO_LOG * log_file_bytes,
+            left: 0,
+            after: 0,
+            turn: 0,
+        }
+    }
+
+    /// Returns the fillers of a batch with so many changes, if the file is this long and has so many entries.
+    pub(super) fn fillers(&mut self, len: u64, entries: u64, changes: usize) -> Vec<Write> {
+        let count = self.count(len, entries, changes);
+        // sled passes over what changes nothing.
+        self.turn = self.turn.wrapping_add(1);
+        let filler = |number| (keys::filler(number), Some(vec![self.turn]));
+        (0..count).map(filler).collect()
+    }
+
+    fn count(&mut self, len: u64, entries: u64, changes: usize) -> u16 {
+        let limit = self.free + entries * BYTES_AN_ENTRY;
+        // A round that did not help, because the entries are long, is not tried again before the file has grown.
+        let grown = self.after + self.after / 4 + self.free / 2;
+        if self.left == 0 && len > limit.max(grown) {
+            self.left = len.div_ceil(MEBIBYTE) * FILLERS_A_MEBIBYTE;
+        }
+        if self.left == 0 {
+            return 0;
+        }
+        let count = (changes * FILLERS_A_CHANGE).clamp(FEWEST, MOST) as u64;
+        self.left = self.left.saturating_sub(count);
+        if len < limit / 4 * 3 {
+            self.left = 0;
+        }
+        if self.left == 0 {
+            self.after = len;
+        }
+        u16::try_from(count).expect("a small number")
+    }
+}
+
+#[cfg(test)]
+mod tests;
