@@ -98,6 +98,7 @@ impl Archiver {
             while self.keeper.is_wasteful() && self.shared.archiver_may_tidy() {
                 self.compact()?;
             }
+            while self.shared.archiver_may_tidy() && self.collect()? {}
             match self.shared.next_chore() {
                 Chore::Archive => self.archive()?,
                 Chore::PrepareFile => {
@@ -230,6 +231,13 @@ impl Archiver {
             true => Ok(()),
             false => commit(database, &mut self.keeper, &mut self.archive, writes),
         }
+    }
+
+    /// Has sled collect, if that is due. Says whether there was anything to do.
+    fn collect(&self) -> StoreResult<bool> {
+        let guard = self.shared.database();
+        let database = guard.as_ref().expect("it is taken away after this thread");
+        database.collect()
     }
 
     /// Removes what is left of long journals that were deleted.

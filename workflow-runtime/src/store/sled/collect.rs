@@ -3,7 +3,7 @@
 //! Owns when that is due and how much of it goes into a batch. sled moves one page out of a segment that is hardly needed for
 //! each page that it writes anew, and it writes a page anew with its tenth change. That is not always enough: then
 //! segments pile up of which almost nothing is needed. A batch can have changes that mean nothing, *fillers*, whose
-//! only effect is that pages are written anew. Never touches sled. See `docs/decisions/0055-sled-collects.md`.
+//! only effect is that pages are written anew: beside others while the archiver has much to do, alone when it has not. Never touches sled. See `docs/decisions/0055-sled-collects.md`.
 
 use super::database::Write;
 use super::keys;
@@ -27,7 +27,7 @@ const MOST: usize = 1_536;
 
 /// How many fillers a round has for each mebibyte of the file: a segment that is mostly links speaks of some 700 pages,
 /// each of which is looked at once.
-const FILLERS_A_MEBIBYTE: u64 = 10_000;
+const FILLERS_A_MEBIBYTE: u64 = 8_000;
 
 const MEBIBYTE: u64 = 1024 * 1024;
 
@@ -37,6 +37,8 @@ pub(super) struct Collector {
     free: u64,
     /// Fillers of this round that are still to be written; 0: none is under way.
     left: u64,
+    /// How long the file may be, as of the last batch.
+    limit: u64,
     /// How long the file was when the last round ended.
     after: u64,
     turn: u8,
@@ -47,6 +49,7 @@ impl Collector {
         Self {
             free: FREE_TO_LOG * log_file_bytes,
             left: 0,
+            limit: 0,
             after: 0,
             turn: 0,
         }
@@ -54,32 +57,38 @@ impl Collector {
 
     /// Returns the fillers of a batch with so many changes, if the file is this long and has so many entries.
     pub(super) fn fillers(&mut self, len: u64, entries: u64, changes: usize) -> Vec<Write> {
-        let count = self.count(len, entries, changes);
-        // sled passes over what changes nothing.
-        self.turn = self.turn.wrapping_add(1);
-        let filler = |number| (keys::filler(number), Some(vec![self.turn]));
-        (0..count).map(filler).collect()
-    }
-
-    fn count(&mut self, len: u64, entries: u64, changes: usize) -> u16 {
-        let limit = self.free + entries * BYTES_AN_ENTRY;
+        self.limit = self.free + entries * BYTES_AN_ENTRY;
         // A round that did not help, because the entries are long, is not tried again before the file has grown.
-        let grown = self.after + self.after / 4 + self.free / 2;
-        if self.left == 0 && len > limit.max(grown) {
+        if self.left == 0 && len > self.limit.max(2 * self.after) {
             self.left = len.div_ceil(MEBIBYTE) * FILLERS_A_MEBIBYTE;
         }
-        if self.left == 0 {
-            return 0;
+        match self.left {
+            0 => Vec::new(),
+            _ => self.some(len, (changes * FILLERS_A_CHANGE).clamp(FEWEST, MOST)),
         }
-        let count = (changes * FILLERS_A_CHANGE).clamp(FEWEST, MOST) as u64;
-        self.left = self.left.saturating_sub(count);
-        if len < limit / 4 * 3 {
+    }
+
+    /// Returns the fillers of a batch that has nothing else; none if no round is under way.
+    pub(super) fn fillers_alone(&mut self, len: u64) -> Vec<Write> {
+        match self.left {
+            0 => Vec::new(),
+            _ => self.some(len, MOST),
+        }
+    }
+
+    fn some(&mut self, len: u64, count: usize) -> Vec<Write> {
+        self.left = self.left.saturating_sub(count as u64);
+        if len < self.limit / 4 * 3 {
             self.left = 0;
         }
         if self.left == 0 {
             self.after = len;
         }
-        u16::try_from(count).expect("a small number")
+        // sled passes over what changes nothing.
+        self.turn = self.turn.wrapping_add(1);
+        let count = u16::try_from(count).expect("a small number");
+        let filler = |number| (keys::filler(number), Some(vec![self.turn]));
+        (0..count).map(filler).collect()
     }
 }
 

@@ -4,9 +4,10 @@
 //! what to write. Why it is done like this is in `docs/decisions/0042-one-batch-to-a-sync.md`.
 
 use std::os::unix::fs::MetadataExt;
-use std::sync::PoisonError;
 use std::sync::atomic::Ordering;
+use std::sync::{MutexGuard, PoisonError};
 
+use super::collect::Collector;
 use super::database::{Database, Write, io_error};
 use crate::store::StoreResult;
 
@@ -62,15 +63,24 @@ impl Database {
         entries: u64,
     ) -> StoreResult<()> {
         let len = self.file_len()?;
-        let fillers = {
-            let mut collector = self
-                .collector
-                .lock()
-                .unwrap_or_else(PoisonError::into_inner);
-            collector.fillers(len, entries, writes.len())
-        };
-        writes.extend(fillers);
+        writes.extend(self.collector().fillers(len, entries, writes.len()));
         self.commit(writes)
+    }
+
+    /// Has sled collect some more, durably, in a batch that changes nothing. Says whether there was anything to do.
+    pub(super) fn collect(&self) -> StoreResult<bool> {
+        let len = self.file_len()?;
+        let fillers = self.collector().fillers_alone(len);
+        if fillers.is_empty() {
+            return Ok(false);
+        }
+        self.commit(fillers)?;
+        Ok(true)
+    }
+
+    fn collector(&self) -> MutexGuard<'_, Collector> {
+        let collector = self.collector.lock();
+        collector.unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Puts everything on the disk that sled holds.
