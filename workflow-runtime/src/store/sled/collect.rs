@@ -27,7 +27,11 @@ const MOST: usize = 1_536;
 
 /// How many fillers a round has for each mebibyte of the file: a segment that is mostly links speaks of some 700 pages,
 /// each of which is looked at once.
-const FILLERS_A_MEBIBYTE: u64 = 8_000;
+const FILLERS_A_MEBIBYTE: u64 = 10_000;
+
+/// For how many mebibytes more it has them: what was emptied is free only after three more segments were written, and
+/// fillers take some 28 bytes each.
+const UNTIL_FREE: u64 = 12;
 
 const MEBIBYTE: u64 = 1024 * 1024;
 
@@ -59,8 +63,8 @@ impl Collector {
     pub(super) fn fillers(&mut self, len: u64, entries: u64, changes: usize) -> Vec<Write> {
         self.limit = self.free + entries * BYTES_AN_ENTRY;
         // A round that did not help, because the entries are long, is not tried again before the file has grown.
-        if self.left == 0 && len > self.limit.max(2 * self.after) {
-            self.left = len.div_ceil(MEBIBYTE) * FILLERS_A_MEBIBYTE;
+        if self.left == 0 && len > self.limit.max(self.after + self.after / 2) {
+            self.left = (len.div_ceil(MEBIBYTE) + UNTIL_FREE) * FILLERS_A_MEBIBYTE;
         }
         match self.left {
             0 => Vec::new(),
