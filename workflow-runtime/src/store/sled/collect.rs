@@ -1,9 +1,10 @@
 //! Making sled collect what it does not need any more.
 //!
-//! Owns when that is due and how much of it goes into a batch. sled moves one page out of a segment that is hardly needed for
-//! each page that it writes anew, and it writes a page anew with its tenth change. That is not always enough: then
+//! Owns when that is due and how much of it goes into a batch. sled moves one page out of a segment that is hardly needed
+//! for each page that it writes anew, and it writes a page anew with its tenth change. That is not always enough: then
 //! segments pile up of which almost nothing is needed. A batch can have changes that mean nothing, *fillers*, whose
-//! only effect is that pages are written anew: beside others while the archiver has much to do, alone when it has not. Never touches sled. See `docs/decisions/0055-sled-collects.md`.
+//! only effect is that pages are written anew: beside others while the archiver has much to do, alone when it has not.
+//! Never touches sled. See `docs/decisions/0055-sled-collects.md`.
 
 use super::database::Write;
 use super::keys;
@@ -25,13 +26,16 @@ const FEWEST: usize = 512;
 /// The most fillers of a batch: readers wait some milliseconds for them.
 const MOST: usize = 1_536;
 
-/// How many fillers a round has for each mebibyte of the file: a segment that is mostly links speaks of some 700 pages,
-/// each of which is looked at once.
-const FILLERS_A_MEBIBYTE: u64 = 10_000;
+/// How many fillers a round has for each mebibyte of the file. A segment speaks of some 700 pages when it is full, of about
+/// half of them when sled begins to empty it, and every tenth filler has it look at one.
+const FILLERS_A_MEBIBYTE: u64 = 4_000;
 
-/// For how many mebibytes more it has them: what was emptied is free only after three more segments were written, and
-/// fillers take some 28 bytes each.
-const UNTIL_FREE: u64 = 12;
+/// How much sled writes from one round to the next, in quarters of its file. This bounds what rounds cost, whether they
+/// help or not: as many fillers for each mebibyte that is written as a round has for one of the file.
+const QUARTERS_APART: u64 = 4;
+
+/// The same for the first round of a process. Processes that do not live long must come to it too.
+const QUARTERS_BEFORE: u64 = 1;
 
 const MEBIBYTE: u64 = 1024 * 1024;
 
@@ -43,8 +47,10 @@ pub(super) struct Collector {
     left: u64,
     /// How long the file may be, as of the last batch.
     limit: u64,
-    /// How long the file was when the last round ended.
-    after: u64,
+    /// What sled wrote since the last round.
+    written: u64,
+    /// How much it writes before the next one, in quarters of its file.
+    quarters: u64,
     turn: u8,
 }
 
@@ -54,17 +60,26 @@ impl Collector {
             free: FREE_TO_LOG * log_file_bytes,
             left: 0,
             limit: 0,
-            after: 0,
+            written: 0,
+            quarters: QUARTERS_BEFORE,
             turn: 0,
+        }
+    }
+
+    /// Takes note of what sled wrote.
+    pub(super) fn wrote(&mut self, bytes: u64) {
+        if self.left == 0 {
+            self.written += bytes;
         }
     }
 
     /// Returns the fillers of a batch with so many changes, if the file is this long and has so many entries.
     pub(super) fn fillers(&mut self, len: u64, entries: u64, changes: usize) -> Vec<Write> {
         self.limit = self.free + entries * BYTES_AN_ENTRY;
-        // A round that did not help, because the entries are long, is not tried again before the file has grown.
-        if self.left == 0 && len > self.limit.max(self.after + self.after / 2) {
-            self.left = (len.div_ceil(MEBIBYTE) + UNTIL_FREE) * FILLERS_A_MEBIBYTE;
+        // Not by whether the last round made the file shorter: what it freed may lie before what is needed.
+        let enough = len / 4 * self.quarters;
+        if self.left == 0 && len > self.limit && self.written >= enough {
+            self.left = len.div_ceil(MEBIBYTE) * FILLERS_A_MEBIBYTE;
         }
         match self.left {
             0 => Vec::new(),
@@ -86,7 +101,8 @@ impl Collector {
             self.left = 0;
         }
         if self.left == 0 {
-            self.after = len;
+            self.written = 0;
+            self.quarters = QUARTERS_APART;
         }
         // sled passes over what changes nothing.
         self.turn = self.turn.wrapping_add(1);

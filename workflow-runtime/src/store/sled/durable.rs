@@ -85,7 +85,8 @@ impl Database {
 
     /// Puts everything on the disk that sled holds.
     pub(super) fn put_down(&self) -> StoreResult<()> {
-        self.guard("flushing", || self.sled.flush())?;
+        let written = self.guard("flushing", || self.sled.flush())?;
+        self.collector().wrote(written as u64);
         self.sync()
     }
 

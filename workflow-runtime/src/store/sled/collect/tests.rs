@@ -11,9 +11,22 @@ fn collector() -> Collector {
     Collector::new(LOG_FILE)
 }
 
+/// One of which a round begins as soon as the file is too long.
+fn ready() -> Collector {
+    let mut collector = collector();
+    collector.wrote(1_000 * MEBIBYTE);
+    collector
+}
+
+/// Goes on with a round to its end. Returns how many fillers that took.
+fn rest(collector: &mut Collector, len: u64) -> u64 {
+    let batches = std::iter::from_fn(|| Some(collector.fillers_alone(len).len() as u64));
+    batches.take_while(|count| *count > 0).sum()
+}
+
 #[test]
 fn a_short_file_is_left_to_sled() {
-    let mut collector = collector();
+    let mut collector = ready();
     assert!(collector.fillers(8 * MEBIBYTE, 0, 200).is_empty());
     assert!(collector.fillers(39 * MEBIBYTE, 102_400, 200).is_empty());
     assert!(!collector.fillers(41 * MEBIBYTE, 102_400, 200).is_empty());
@@ -21,7 +34,7 @@ fn a_short_file_is_left_to_sled() {
 
 #[test]
 fn fillers_differ_from_those_before() {
-    let mut collector = collector();
+    let mut collector = ready();
     let first = collector.fillers(9 * MEBIBYTE, 0, 100);
     let second = collector.fillers(9 * MEBIBYTE, 0, 100);
     assert_eq!((first.len(), second.len()), (800, 800));
@@ -38,30 +51,39 @@ fn fillers_differ_from_those_before() {
 
 #[test]
 fn a_round_ends_when_the_file_is_short_again() {
-    let mut collector = collector();
+    let mut collector = ready();
     assert!(collector.fillers_alone(9 * MEBIBYTE).is_empty());
     assert!(!collector.fillers(9 * MEBIBYTE, 0, 100).is_empty());
     assert!(!collector.fillers(6 * MEBIBYTE, 0, 100).is_empty());
     assert_eq!(collector.fillers_alone(6 * MEBIBYTE).len(), MOST);
     assert!(!collector.fillers_alone(6 * MEBIBYTE - 1).is_empty());
     assert!(collector.fillers_alone(6 * MEBIBYTE).is_empty());
-    assert!(collector.fillers(8 * MEBIBYTE, 0, 100).is_empty());
-    assert!(!collector.fillers(9 * MEBIBYTE, 0, 100).is_empty());
 }
 
 #[test]
-fn a_round_that_does_not_help_is_not_tried_again_before_the_file_has_grown_by_half() {
+fn the_first_round_waits_for_a_quarter_of_the_file_to_be_written() {
     let mut collector = collector();
-    let mut written = collector.fillers(100 * MEBIBYTE, 0, 192).len() as u64;
-    loop {
-        match collector.fillers_alone(100 * MEBIBYTE).len() {
-            0 => break,
-            count => written += count as u64,
-        }
-    }
-    assert!((1_120_000..1_120_000 + MOST as u64).contains(&written));
-    assert!(collector.fillers(150 * MEBIBYTE, 0, 192).is_empty());
-    assert!(!collector.fillers(151 * MEBIBYTE, 0, 192).is_empty());
+    collector.wrote(5 * MEBIBYTE - 1);
+    assert!(collector.fillers(20 * MEBIBYTE, 0, 192).is_empty());
+    collector.wrote(1);
+    assert!(!collector.fillers(20 * MEBIBYTE, 0, 192).is_empty());
+}
+
+#[test]
+fn a_round_is_as_long_as_the_file_and_the_next_one_waits_until_as_much_was_written() {
+    let mut collector = ready();
+    let first = collector.fillers(100 * MEBIBYTE, 0, 192).len() as u64;
+    // What is written in a round does not count: most of it are fillers.
+    collector.wrote(1_000 * MEBIBYTE);
+    let all = first + rest(&mut collector, 100 * MEBIBYTE);
+    assert!((400_000..400_000 + MOST as u64).contains(&all), "{all}");
+    // However long the file has become meanwhile, and however often it is asked for.
+    collector.wrote(100 * MEBIBYTE - 1);
+    assert!(collector.fillers(100 * MEBIBYTE, 0, 192).is_empty());
+    assert!(collector.fillers(200 * MEBIBYTE, 0, 192).is_empty());
+    collector.wrote(1);
+    assert!(collector.fillers(8 * MEBIBYTE, 0, 192).is_empty());
+    assert!(!collector.fillers(100 * MEBIBYTE, 0, 192).is_empty());
 }
 
 /// Numbers that look random and are the same every time.
