@@ -18,8 +18,9 @@ const RED_ZONE: u64 = 32;
 /// How many syncs are cut before, unless the variable `STORE_CUTS` says more.
 const WORST: usize = 5;
 
-/// A task in which sled is made to collect all the time, because its file may hardly be longer than that of the log.
-const COLLECTING: &str = "tell 2 400 3000 small";
+/// A task in which sled is made to collect each time that it is opened, because its file may hardly be longer than that of the
+/// log: the first round of a process comes soon.
+const COLLECTING: &str = "tell 5 250 3000 small";
 
 /// How the survivors of a cut are chosen.
 const LUCKS: [fn(u64) -> Luck; 6] = [
