@@ -98,6 +98,7 @@ impl Archiver {
             while self.keeper.is_wasteful() && self.shared.archiver_may_tidy() {
                 self.compact()?;
             }
+            while self.shared.archiver_may_tidy() && self.collect()? {}
             match self.shared.next_chore() {
                 Chore::Archive => self.archive()?,
                 Chore::PrepareFile => {
@@ -232,6 +233,13 @@ impl Archiver {
         }
     }
 
+    /// Has sled collect, if that is due. Says whether there was anything to do.
+    fn collect(&self) -> StoreResult<bool> {
+        let guard = self.shared.database();
+        let database = guard.as_ref().expect("it is taken away after this thread");
+        database.collect()
+    }
+
     /// Removes what is left of long journals that were deleted.
     fn remove_segments(&mut self) -> StoreResult<()> {
         if self.unfinished.is_empty() {
@@ -275,6 +283,6 @@ fn commit(
 ) -> StoreResult<()> {
     keeper.settle(archive, &mut writes);
     put(&mut writes, &Key::archive(), &archive.encode());
-    database.commit(writes)?;
+    database.commit_and_collect(writes, archive.entries() + keeper.records())?;
     keeper.tidy(database)
 }

@@ -14,6 +14,7 @@ use std::sync::{Mutex, PoisonError, RwLock};
 use bytes::Bytes;
 
 use super::annex::{Files, Pointer};
+use super::collect::Collector;
 use super::keys::{self, Key};
 use super::walk::Held;
 use crate::store::{StoreError, StoreResult};
@@ -52,6 +53,7 @@ pub(super) struct Database {
     pub(super) by_reading: AtomicU64,
     /// When sled's file was changed last, as of the last sync.
     pub(super) synced_at: AtomicI64,
+    pub(super) collector: Mutex<Collector>,
 }
 
 impl Database {
@@ -80,6 +82,7 @@ impl Database {
             committing: Mutex::new(()),
             by_reading: AtomicU64::new(0),
             synced_at: AtomicI64::new(0),
+            collector: Mutex::new(Collector::new(settings.log_file_bytes)),
         })
     }
 

@@ -4,9 +4,10 @@
 //! what to write. Why it is done like this is in `docs/decisions/0042-one-batch-to-a-sync.md`.
 
 use std::os::unix::fs::MetadataExt;
-use std::sync::PoisonError;
 use std::sync::atomic::Ordering;
+use std::sync::{MutexGuard, PoisonError};
 
+use super::collect::Collector;
 use super::database::{Database, Write, io_error};
 use crate::store::StoreResult;
 
@@ -52,9 +53,40 @@ impl Database {
         Ok(())
     }
 
+    /// Makes all changes in one atomic batch, durably, and has sled collect in it if that is due. `entries`: about how
+    /// many there are in all.
+    ///
+    /// What sled moves for that is part of the batch, so it is synced with it.
+    pub(super) fn commit_and_collect(
+        &self,
+        mut writes: Vec<Write>,
+        entries: u64,
+    ) -> StoreResult<()> {
+        let len = self.file_len()?;
+        writes.extend(self.collector().fillers(len, entries, writes.len()));
+        self.commit(writes)
+    }
+
+    /// Has sled collect some more, durably, in a batch that changes nothing. Says whether there was anything to do.
+    pub(super) fn collect(&self) -> StoreResult<bool> {
+        let len = self.file_len()?;
+        let fillers = self.collector().fillers_alone(len);
+        if fillers.is_empty() {
+            return Ok(false);
+        }
+        self.commit(fillers)?;
+        Ok(true)
+    }
+
+    fn collector(&self) -> MutexGuard<'_, Collector> {
+        let collector = self.collector.lock();
+        collector.unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// Puts everything on the disk that sled holds.
     pub(super) fn put_down(&self) -> StoreResult<()> {
-        self.guard("flushing", || self.sled.flush())?;
+        let written = self.guard("flushing", || self.sled.flush())?;
+        self.collector().wrote(written as u64);
         self.sync()
     }
 

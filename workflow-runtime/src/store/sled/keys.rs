@@ -29,6 +29,8 @@ pub(super) const NOTE: u8 = b'n';
 pub(super) const DELETED: u8 = b'x';
 /// How much is needed of the files of the annex: number.
 pub(super) const ANNEX: u8 = b'f';
+/// Entries that mean nothing, written so that sled collects.
+const FILLER: u8 = b'z';
 
 /// The most bytes a value has. Pages hold up to some 27 entries before sled splits them and
 /// spill into files that sled never syncs from 256 KiB on: 27 × 4 KiB stays well below.
@@ -152,6 +154,11 @@ impl Key {
 pub(super) fn split_piece(key: &[u8]) -> Option<(&[u8], u16)> {
     let (name, piece) = key.split_last_chunk::<PIECE_LEN>()?;
     Some((name, u16::from_be_bytes(*piece)))
+}
+
+/// Returns the full key of a filler.
+pub(super) fn filler(number: u16) -> Vec<u8> {
+    Key::new(FILLER, &[]).piece(number)
 }
 
 /// Returns the full key of the first piece of what is named.

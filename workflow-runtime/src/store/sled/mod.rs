@@ -19,6 +19,7 @@ mod bytes;
 mod calls;
 mod change;
 mod check;
+mod collect;
 #[cfg(test)]
 mod committed;
 mod committer;

@@ -212,6 +212,13 @@ pub(super) struct Archive {
 }
 
 impl Archive {
+    /// Returns how many entries of sled are known of; what is annexed is not counted here.
+    pub(super) fn entries(&self) -> u64 {
+        let counted = [self.live, self.asleep, self.notes, self.deleted, self.annex];
+        // Each has a header and the way to it.
+        2 * self.shelved + counted.iter().map(Census::count).sum::<u64>()
+    }
+
     pub(super) fn encode(&self) -> Vec<u8> {
         let mut out = Vec::with_capacity(104);
         out.extend_from_slice(&self.number.to_le_bytes());

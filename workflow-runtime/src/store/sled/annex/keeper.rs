@@ -217,6 +217,11 @@ impl Keeper {
         Ok(())
     }
 
+    /// Returns how many records are needed: sled has a pointer to each.
+    pub(in super::super) fn records(&self) -> u64 {
+        self.tallies.values().map(|tally| tally.records).sum()
+    }
+
     fn change(&mut self, number: u64, to: Option<Tally>) {
         let was = match to {
             Some(tally) => self.tallies.insert(number, tally),
