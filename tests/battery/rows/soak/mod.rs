@@ -11,6 +11,8 @@ mod flat;
 mod orders;
 mod plot;
 mod sample;
+#[cfg(test)]
+mod unheard;
 
 use std::path::PathBuf;
 use std::process::{ExitCode, Stdio};
