@@ -176,6 +176,11 @@ impl Book {
             .collect()
     }
 
+    /// The highest number that was heard of, or the last one before the first of the newest process.
+    pub(super) fn highest(&self) -> u64 {
+        self.highest
+    }
+
     /// Gives the next process its first number: one that no process has used, heard or not.
     ///
     /// A process has so many orders under way at once that are not heard of, counted from its first number on or from
