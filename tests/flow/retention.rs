@@ -1,8 +1,8 @@
 //! Retention: what is swept and when, and keys that never name the same run again.
 
 use std::collections::HashSet;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -10,8 +10,8 @@ use futures::FutureExt as _;
 use workflow_runtime::store::memory::{Fault, FaultPlan, MemoryStore, Surviving};
 use workflow_runtime::store::{RunQuery, Store};
 use workflow_runtime::{
-    CatchUp, Engine, EngineBuilder, EngineError, Overlap, Queue, Result, Retention, RunId,
-    RunStatus, sleep, step, workflow,
+    CatchUp, Engine, EngineBuilder, EngineError, Error, Overlap, Queue, Result, Retention, RunId,
+    RunStatus, sleep, step, wait_for, workflow,
 };
 use workflow_tests::{Edited, Ledger, ids_of};
 
@@ -270,6 +270,61 @@ async fn starts_beside_sweeps_never_run_a_step_id_twice() {
     let ids: HashSet<_> = attempts.iter().map(|(step, _)| *step).collect();
     assert!(attempts.len() > 50, "only {} were swept", attempts.len());
     assert_eq!(ids.len(), attempts.len(), "a step id ran twice");
+}
+
+/// Fails the first time that it is called for an order.
+#[step(max_attempts = 1)]
+async fn refused_once(#[resource] refused: &Refused, order: u64) -> Result<u64> {
+    match refused.0.lock().expect("no panic").insert(order) {
+        true => Err(Error::new("not yet")),
+        false => Ok(order),
+    }
+}
+
+#[derive(Default)]
+struct Refused(Mutex<HashSet<u64>>);
+
+#[workflow]
+async fn pay_at_last(order: u64) -> Result<u64> {
+    let paid = refused_once(order).await?;
+    wait_for::<()>("go").await?;
+    Ok(paid)
+}
+
+#[tokio::test]
+async fn a_run_that_is_tried_again_beside_a_sweep_holds_its_key() {
+    let builder = engine(&Ledger::shared()).register::<pay_at_last>();
+    let builder = builder.resource(Refused::default()).retention(AT_ONCE);
+    let slow = Edited {
+        store: MemoryStore::new(),
+        edit: |_: &mut Vec<Bytes>| {},
+    };
+    let engine = builder.open_with(slow).await.expect("opens");
+    let (mut deleted, mut revived) = (0, 0);
+    for order in 0..400 {
+        let start = || {
+            engine
+                .start(pay_at_last(order))
+                .key(format!("order {order}"))
+        };
+        let run = start().await.expect("starts");
+        run.result().await.expect_err("it fails the first time");
+        let (swept, retried) = tokio::join!(engine.sweep(), async {
+            for _ in 0..order % 40 {
+                tokio::task::yield_now().await;
+            }
+            engine.retry(run.id()).await
+        });
+        deleted += swept.expect("sweeps");
+        if retried.is_ok() {
+            revived += 1;
+            let again = start().await.expect("starts");
+            assert_eq!(again.id(), run.id(), "order {order}: one key, two runs");
+            run.signal("go", &()).await.expect("it goes on");
+            assert_eq!(run.result().await.expect("ends well"), order);
+        }
+    }
+    assert!(deleted > 10 && revived > 10, "{deleted}, {revived}");
 }
 
 #[tokio::test]

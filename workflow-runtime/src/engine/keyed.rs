@@ -394,6 +394,17 @@ pub(super) async fn is_named(shared: &Shared, header: &RunHeader) -> Result<bool
     Ok(promise.holds(end, shared.services.clock.now()))
 }
 
+/// The guard with which the key of a run that has ended goes on to its next generation because the run is deleted: a failed
+/// one that is taken up again meanwhile holds its key. `None`: it does already, or its time has begun anew.
+pub(super) async fn letting_go(
+    shared: &Shared,
+    header: &RunHeader,
+) -> Result<Option<Guard>, EngineError> {
+    // The promise changes with every revival: it is read before the look at how the run stands.
+    let (_, guard) = promised(shared, header.run).await?;
+    Ok((!is_named(shared, header).await?).then_some(guard))
+}
+
 /// Under which conditions a failed run is taken up again, and what is noted then: nobody may have given its key
 /// to a newer run, and whoever is about to must look again. `None`: somebody has.
 pub(super) async fn revival(

@@ -163,9 +163,8 @@ async fn sweep(shared: &Shared) -> Result<u64, EngineError> {
             }
         }
         if !expired.is_empty() {
-            bury(shared, &expired).await?;
+            let runs = bury(shared, &expired).await?;
             shared.known_keys.forget_all();
-            let runs: Vec<RunId> = expired.iter().map(|header| header.run).collect();
             // Nothing is noted of runs that are gone: it would stay for ever.
             let _turn = shared.duplicates.turn().await;
             shared.duplicates.forget(&runs);
@@ -214,25 +213,41 @@ async fn goes_on(shared: &Shared, run: RunId) -> Result<bool, EngineError> {
     Ok(header.is_some_and(|header| !matches!(header.state, RunState::Ended(_))))
 }
 
-/// Leaves the tombstones of keys whose runs are about to be deleted.
-async fn bury(shared: &Shared, runs: &[RunHeader]) -> Result<(), EngineError> {
+/// Leaves the tombstones of keys whose runs are about to be deleted, and returns the runs that may go: one that was taken up
+/// again since it was listed stays, and holds its key.
+async fn bury(shared: &Shared, runs: &[RunHeader]) -> Result<Vec<RunId>, EngineError> {
     loop {
         let mut commit = Commit::default();
+        let mut buried = Vec::with_capacity(runs.len());
         for header in runs {
             let Some(key) = &header.key else {
+                buried.push(header.run);
                 continue;
             };
             let generation = Generation::of(shared, &header.workflow, key).await?;
             // A run of an older generation has its tombstone: it was left before a crash.
             let (workflow, number) = (&header.workflow, generation.number);
             if RunId::derive(&shared.services.namespace, workflow, key, number) == header.run {
+                if can_be_revived(header) {
+                    let Some(guard) = keyed::letting_go(shared, header).await? else {
+                        continue;
+                    };
+                    commit.guards.push(guard);
+                }
                 commit.changes.notes.push(generation.moves_on());
                 commit.guards.push(generation.guard);
             }
+            buried.push(header.run);
         }
-        // Refused if another sweep was faster: then it is looked up again.
+        // Refused if another sweep or a retry was faster: then it is looked up again.
         if commit.changes.is_empty() || shared.store.commit(commit).await? == Committed::Done {
-            return Ok(());
+            return Ok(buried);
         }
     }
+}
+
+/// Says whether a retry can take a run up again, or the newest of its line.
+fn can_be_revived(header: &RunHeader) -> bool {
+    let kind = header.end().map(|end| end.kind);
+    matches!(kind, Some(EndKind::Failed | EndKind::Continued))
 }

@@ -47,6 +47,7 @@ pub(super) struct Book {
     pub(super) swept: u64,
     /// Orders that ended while nobody was told, and were removed.
     pub(super) unseen: u64,
+    /// No number above it was heard of, and none up to it is given to a process any more.
     highest: u64,
     pub(super) is_ready: bool,
     pub(super) stopped: Option<String>,
@@ -175,9 +176,20 @@ impl Book {
             .collect()
     }
 
-    /// The first number that no process has used, heard or not.
-    pub(super) fn next(&self) -> u64 {
-        self.highest + 1 + AT_ONCE as u64
+    /// The highest number that was heard of, or the last one before the first of the newest process.
+    pub(super) fn highest(&self) -> u64 {
+        self.highest
+    }
+
+    /// Gives the next process its first number: one that no process has used, heard or not.
+    ///
+    /// A process has so many orders under way at once that are not heard of, counted from its first number on or from
+    /// the highest that was heard of. It may be killed when its first ones are in the store and before it said a word of them: what
+    /// was given counts as if it had been heard of.
+    pub(super) fn next(&mut self) -> u64 {
+        let first = self.highest + 1 + AT_ONCE as u64;
+        self.highest = first - 1;
+        first
     }
 
     /// The checker of invariants, told what is open: it looks at the store, and the next one, if it comes soon, sees whether
@@ -246,6 +258,19 @@ mod tests {
             book.next() > 8 + AT_ONCE as u64,
             "a start that nobody heard of"
         );
+    }
+
+    #[test]
+    fn numbers_of_a_process_of_which_nothing_was_heard_are_not_given_again() {
+        let mut book = Book::default();
+        right(8).into_iter().for_each(|line| book.hear(line));
+        let mut used = 8 + AT_ONCE as u64;
+        // Each was killed when its first orders were in the store, and before it said so.
+        for _ in 0..3 {
+            let first = book.next();
+            assert!(first > used, "{first} was used before: up to {used}");
+            used = first + AT_ONCE as u64 - 1;
+        }
     }
 
     #[test]

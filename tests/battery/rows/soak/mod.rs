@@ -11,6 +11,8 @@ mod flat;
 mod orders;
 mod plot;
 mod sample;
+#[cfg(test)]
+mod unheard;
 
 use std::path::PathBuf;
 use std::process::{ExitCode, Stdio};
@@ -70,10 +72,12 @@ struct Soak {
     kills: u64,
     stops: u64,
     checks: u64,
+    /// What became of each process, a line each.
+    lives: String,
 }
 
 /// How a process is ended.
-#[derive(Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum End {
     Killed,
     Stopped,
@@ -87,9 +91,10 @@ pub(super) fn case(seconds: u64) -> Case {
         ..Asked::default()
     };
     let soak = Soak::run(&asked);
+    let kept = soak.keep().map(|kept| format!("; {kept}"));
     let mut case = Case {
         count: soak.book.ended(),
-        trace: soak.summary(),
+        trace: soak.summary() + &kept.unwrap_or_default(),
         violations: soak.book.violations,
         ..Case::default()
     };
@@ -129,6 +134,9 @@ pub(crate) fn command(words: &[String]) -> ExitCode {
     for violation in &soak.book.violations {
         println!("VIOLATION {violation}");
     }
+    if let Some(kept) = soak.keep() {
+        println!("{kept}");
+    }
     let judged = flat::judge(&soak.samples);
     is_clean &= flat::is_passed(&judged, asked.length);
     match judged {
@@ -167,6 +175,7 @@ impl Soak {
             kills: 0,
             stops: 0,
             checks: 0,
+            lives: String::new(),
         };
         let half = length / (2 * ACTS);
         for act in 0..ACTS {
@@ -219,9 +228,11 @@ impl Soak {
         self.life += 1;
         let is_undisturbed = until.is_some_and(|until| until > Instant::now() + 2 * self.every);
         let dir = self.store.to_string_lossy().into_owned();
-        let first = self.book.next().to_string();
+        let first = self.book.next();
+        let began = self.began.elapsed();
         let rate = self.rate.to_string();
-        let mut command = child::command(&["soak", &dir, &first, &rate, self.leak.name()]);
+        let mut command =
+            child::command(&["soak", &dir, &first.to_string(), &rate, self.leak.name()]);
         command.stdin(Stdio::piped());
         let mut process = Process::start(command);
         let open = self.book.unfinished();
@@ -255,6 +266,11 @@ impl Soak {
                 .wrong(format!("14: process {life} did not open its store"));
         }
         self.end(process, end);
+        let (life, ended, heard) = (self.life, self.began.elapsed(), self.book.highest());
+        let line = format!(
+            "process {life}, {began:.1?} to {ended:.1?}: from order {first}, heard up to {heard}, {end:?}\n"
+        );
+        self.lives.push_str(&line);
     }
 
     fn end(&mut self, mut process: Process, end: End) {
@@ -340,6 +356,23 @@ impl Soak {
             steps: self.book.steps,
         });
         self.next_sample = Instant::now() + self.every;
+    }
+
+    /// Keeps what the processes left, if something was violated: the store, what became of each process, and what was
+    /// violated. Says where.
+    fn keep(&self) -> Option<String> {
+        if self.book.violations.is_empty() {
+            return None;
+        }
+        let place = std::env::temp_dir().join(format!("violated-soak-{}", std::process::id()));
+        let report = self.lives.clone() + &self.book.violations.join("\n") + "\n";
+        let kept = std::fs::create_dir_all(&place)
+            .and_then(|()| std::fs::write(place.join("report.txt"), report))
+            .and_then(|()| std::fs::rename(&self.store, place.join("store")));
+        Some(match kept {
+            Ok(()) => format!("the store and a report are kept in {}", place.display()),
+            Err(error) => format!("{} cannot be kept: {error}", place.display()),
+        })
     }
 
     /// What was done, in words.
