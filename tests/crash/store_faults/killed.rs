@@ -27,11 +27,14 @@ async fn kill_again_and_again(task: &str, kills: u64) -> Said {
         let mut output = BufReader::new(running.stdout.take().expect("piped"));
         // Sometimes while the store is being opened, mostly in the middle of the work.
         if kill % 4 > 0 {
-            let mut line = String::new();
-            while !line.starts_with("ack") {
-                line.clear();
-                assert!(output.read_line(&mut line).expect("text") > 0, "it gave up");
-                said.push_str(&line);
+            // However slow the disk is: so much it gets to do.
+            for _ in 0..=numbers.below(8) {
+                let mut line = String::new();
+                while !line.starts_with("ack") {
+                    line.clear();
+                    assert!(output.read_line(&mut line).expect("text") > 0, "it gave up");
+                    said.push_str(&line);
+                }
             }
         }
         std::thread::sleep(Duration::from_millis(numbers.below(50)));
@@ -60,7 +63,7 @@ async fn kill_again_and_again(task: &str, kills: u64) -> Said {
 async fn a_killed_process_loses_nothing_that_was_acknowledged() {
     let said = kill_again_and_again("grow 1 1000000 300 sync", KILLS).await;
     let frames: u64 = said.acknowledged.iter().map(|run| run.frames).sum();
-    assert!(frames > 200, "the child got to do something: {frames}");
+    assert!(frames > 2 * KILLS, "the child got to do something: {frames}");
 }
 
 #[tokio::test]
