@@ -241,6 +241,23 @@ async fn sleepers_are_woken_by_the_next_engine_however_many_pages_of_the_store_t
 }
 
 #[tokio::test]
+async fn sleepers_of_another_namespace_are_not_counted() {
+    let ledger = Ledger::shared();
+    let mut store = MemoryStore::new();
+    for namespace in ["one", "other"] {
+        let engine = engine(&ledger).namespace(namespace);
+        let engine = engine.open_with(store.clone()).await.expect("opens");
+        let count = || async { engine.runs_asleep().await.expect("counts") };
+        assert_eq!(count().await, 0, "{namespace} has none yet");
+        engine.start(napping(1, 86_400_000)).await.expect("starts");
+        until_memory_holds(&engine, 0).await;
+        assert_eq!(count().await, 1, "{namespace} has one");
+        engine.shutdown().await.expect("stops");
+        store = store.reopen(Surviving::All);
+    }
+}
+
+#[tokio::test]
 async fn a_thousand_runs_due_together_all_come_back() {
     let ledger = Ledger::shared();
     let engine = engine(&ledger).open_in_memory().await.expect("opens");

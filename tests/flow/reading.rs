@@ -243,6 +243,34 @@ async fn damage_anywhere_in_a_journal_is_found_and_named() {
 }
 
 #[tokio::test]
+async fn a_run_with_a_journal_of_a_newer_release_is_not_called_corrupt() {
+    let store = MemoryStore::new();
+    let engine = open_on(store.clone()).await;
+    let newer = engine.start(asleep()).await.expect("starts").id();
+    while frames(&store, newer).await.len() < 2 {
+        tokio::task::yield_now().await;
+    }
+    drop(engine);
+    let edited = Edited {
+        store: store.reopen(Surviving::Synced),
+        edit: |frames: &mut Vec<bytes::Bytes>| {
+            if let Some(second) = frames.get_mut(1) {
+                let format = second[0] + 1;
+                *second = [&[format], &second[1..]].concat().into();
+            }
+        },
+    };
+    let engine = Engine::builder().register::<asleep>();
+    let engine = engine.open_with(edited).await.expect("opens");
+    let run = engine.run::<asleep>(newer).await.expect("is there");
+    let Err(RunError::Parked(parking)) = run.result().await else {
+        panic!("is parked");
+    };
+    assert_eq!(parking.reason, ParkReason::Undecodable);
+    assert!(parking.report.contains("upgrade"), "{}", parking.report);
+}
+
+#[tokio::test]
 async fn a_run_with_a_damaged_journal_is_parked_and_the_others_go_on() {
     let store = MemoryStore::new();
     let engine = open_on(store.clone()).await;

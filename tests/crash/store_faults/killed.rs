@@ -63,7 +63,10 @@ async fn kill_again_and_again(task: &str, kills: u64) -> Said {
 async fn a_killed_process_loses_nothing_that_was_acknowledged() {
     let said = kill_again_and_again("grow 1 1000000 300 sync", KILLS).await;
     let frames: u64 = said.acknowledged.iter().map(|run| run.frames).sum();
-    assert!(frames > 2 * KILLS, "the child got to do something: {frames}");
+    assert!(
+        frames > 2 * KILLS,
+        "the child got to do something: {frames}"
+    );
 }
 
 #[tokio::test]

@@ -178,7 +178,8 @@ mod tests {
     use crate::digest::digest;
     use crate::error::Interrupted;
     use crate::ids::RunId;
-    use crate::journal::{Chain, Draft, Reader};
+    use crate::journal::{Chain, Checkpoint, Draft, Reader};
+    use crate::store::KeptJournal;
 
     fn steps() -> Vec<StepCompleted> {
         let step = StepCompleted {
@@ -244,6 +245,42 @@ mod tests {
             assert_eq!(step.whole(), expected);
         }
         assert_eq!(framed, 3, "those that most are");
+    }
+
+    #[test]
+    fn records_that_are_gone_without_a_checkpoint_are_missed_by_replay_as_well() {
+        let (run, time) = (RunId::from_bytes([1; 16]), Timestamp::from_micros(900));
+        let step = || Event::StepCompleted(steps().remove(1));
+        let checkpoint = Event::Checkpoint(Checkpoint {
+            pass: 1,
+            input: Bytes::new(),
+            now: time,
+            signals: Vec::new(),
+            patches: Vec::new(),
+            children: Vec::new(),
+            tokens: Vec::new(),
+        });
+        for (behind, is_refused) in [(checkpoint, false), (step(), true)] {
+            let mut chain = Chain::new(run, None);
+            let events = [step(), step(), step(), step(), behind];
+            let frames = events.map(|event| Draft::of(&event).seal(time, &mut chain));
+            let [first, second, _gone, last_gone, behind] = frames;
+            let kept = KeptJournal {
+                frames: vec![first, second, last_gone, behind],
+                kept_from: 3,
+            };
+            let mut reader = Reader::of(run, None, &kept);
+            let read: Vec<Result<u64, String>> = reader
+                .entries()
+                .map(|entry| entry.map(|it| it.seq).map_err(|error| error.to_string()))
+                .collect();
+            assert_eq!(read[..2], [Ok(0), Ok(1)]);
+            match &read[2..] {
+                [Ok(4)] => assert!(!is_refused, "it is no checkpoint"),
+                [Err(why)] => assert!(is_refused && why.contains("record 4 is no"), "{why}"),
+                other => panic!("{other:?}"),
+            }
+        }
     }
 
     #[test]
