@@ -16,7 +16,7 @@ use workflow_runtime::store::memory::{FaultPlan, MemoryStore, Surviving};
 use workflow_runtime::store::{
     Append, BoxFuture, Claim, Commit, Committed, Creation, Durability, Epoch, Mail, NewRun,
     NoteKey, Parking, Released, Reopening, RunHeader, RunQuery, RunState, Sleeper, Store,
-    StoreResult,
+    StoreError, StoreResult,
 };
 use workflow_runtime::testing::Witness;
 use workflow_runtime::{
@@ -241,7 +241,7 @@ async fn dawdle() {
     }
 }
 
-/// A store that shows frames other than those that were written, and reads notes slowly.
+/// A store that shows frames other than those that were written, reads notes slowly, and may stumble.
 pub struct Edited<F> {
     /// What was written.
     pub store: MemoryStore,
@@ -249,7 +249,63 @@ pub struct Edited<F> {
     pub edit: F,
 }
 
-impl<F: Fn(&mut Vec<Bytes>) + Send + Sync + 'static> Store for Edited<F> {
+/// What an [`Edited`] store makes of what it holds.
+pub trait Edit: Send + Sync + 'static {
+    /// Changes frames that are read.
+    fn edit(&self, frames: &mut Vec<Bytes>);
+
+    /// Says whether this is refused, by a store that works all the same.
+    fn stumbles(&self, _at: Stumble) -> bool {
+        false
+    }
+}
+
+/// What a store may refuse once.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Stumble {
+    /// A commit.
+    Commit,
+    /// Reading a note.
+    Note,
+}
+
+impl<F: Fn(&mut Vec<Bytes>) + Send + Sync + 'static> Edit for F {
+    fn edit(&self, frames: &mut Vec<Bytes>) {
+        self(frames);
+    }
+}
+
+/// Refuses something when it is told to, once, and changes nothing.
+#[derive(Debug, Clone, Default)]
+pub struct Stumbles(Arc<Mutex<Option<Stumble>>>);
+
+impl Stumbles {
+    /// The next one of these is refused.
+    pub fn refuse(&self, next: Stumble) {
+        *self.0.lock().expect("no panic") = Some(next);
+    }
+
+    /// Says whether it has refused what it was told to.
+    pub fn is_over(&self) -> bool {
+        self.0.lock().expect("no panic").is_none()
+    }
+}
+
+impl Edit for Stumbles {
+    fn edit(&self, _: &mut Vec<Bytes>) {}
+
+    fn stumbles(&self, at: Stumble) -> bool {
+        let mut next = self.0.lock().expect("no panic");
+        next.take_if(|next| *next == at).is_some()
+    }
+}
+
+fn stumbled<T: Send + 'static>() -> BoxFuture<'static, StoreResult<T>> {
+    let reason = "it stumbled".to_owned();
+    Box::pin(std::future::ready(Err(StoreError::Stopped { reason })))
+}
+
+impl<F: Edit> Store for Edited<F> {
     fn create(&self, run: NewRun) -> BoxFuture<'_, StoreResult<Creation>> {
         self.store.create(run)
     }
@@ -259,6 +315,9 @@ impl<F: Fn(&mut Vec<Bytes>) + Send + Sync + 'static> Store for Edited<F> {
     }
 
     fn commit(&self, commit: Commit) -> BoxFuture<'_, StoreResult<Committed>> {
+        if self.edit.stumbles(Stumble::Commit) {
+            return stumbled();
+        }
         self.store.commit(commit)
     }
 
@@ -292,6 +351,9 @@ impl<F: Fn(&mut Vec<Bytes>) + Send + Sync + 'static> Store for Edited<F> {
     }
 
     fn note(&self, key: NoteKey) -> BoxFuture<'_, StoreResult<Option<Bytes>>> {
+        if self.edit.stumbles(Stumble::Note) {
+            return stumbled();
+        }
         Box::pin(async move {
             let note = self.store.note(key).await;
             dawdle().await;
@@ -325,7 +387,7 @@ impl<F: Fn(&mut Vec<Bytes>) + Send + Sync + 'static> Store for Edited<F> {
         Box::pin(async move {
             let mut claim = self.store.claim(run, from).await?;
             if let Some(claim) = &mut claim {
-                (self.edit)(&mut claim.frames);
+                self.edit.edit(&mut claim.frames);
             }
             Ok(claim)
         })
@@ -347,7 +409,7 @@ impl<F: Fn(&mut Vec<Bytes>) + Send + Sync + 'static> Store for Edited<F> {
     ) -> BoxFuture<'_, StoreResult<Vec<Bytes>>> {
         Box::pin(async move {
             let mut frames = self.store.frames(run, from, limit).await?;
-            (self.edit)(&mut frames);
+            self.edit.edit(&mut frames);
             Ok(frames)
         })
     }

@@ -9,13 +9,13 @@ use std::time::Duration;
 use tokio::time::timeout;
 use tracing_subscriber::layer::{Context, Layer, SubscriberExt};
 use workflow_runtime::store::memory::{Fault, FaultPlan, MemoryStore, Surviving};
-use workflow_runtime::store::{Store, StoreError};
+use workflow_runtime::store::{NoteKey, Store, StoreError};
 use workflow_runtime::testing::Witness;
 use workflow_runtime::{
     Engine, EngineBuilder, EngineError, Error, Health, Queue, Result, Retention, RunError, publish,
     sleep, step, wait_for, workflow,
 };
-use workflow_tests::Ledger;
+use workflow_tests::{Edited, Ledger, Stumble, Stumbles};
 
 /// Far more than anything here takes on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -313,6 +313,32 @@ async fn after_the_failure_every_call_is_refused_with_the_cause_and_the_way_out(
     let mended = in_time("reopen", engine.reopen()).await.expect("reopens");
     let again = mended.start(waits()).key("waits").await.expect("starts");
     assert_eq!(again.id(), id, "what was acknowledged is there");
+}
+
+#[tokio::test]
+async fn what_was_seen_of_duplicates_is_written_after_an_error_of_a_store_that_works() {
+    let (store, stumbles) = (MemoryStore::new(), Stumbles::default());
+    let edited = Edited {
+        store: store.clone(),
+        edit: stumbles.clone(),
+    };
+    let engine = Engine::builder().register::<waits>();
+    let engine = engine.open_with(edited).await.expect("opens");
+    let run = engine.start(waits()).key("twice").await.expect("starts");
+    stumbles.refuse(Stumble::Commit);
+    let again = engine.start(waits()).key("twice").await.expect("starts");
+    assert_eq!(again.id(), run.id());
+    let written = async {
+        loop {
+            let note = store.note(NoteKey::of_run(run.id(), &[b"duplicates"]));
+            if note.await.expect("reads").is_some() {
+                return;
+            }
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    };
+    in_time("the note", written).await;
+    assert!(stumbles.is_over(), "it was refused before");
 }
 
 static RELEASED: AtomicBool = AtomicBool::new(false);

@@ -12,6 +12,7 @@ use workflow_runtime::store::memory::{Fault, FaultPlan, MemoryStore, Surviving};
 use workflow_runtime::store::sled::{SledOptions, SledStore};
 use workflow_runtime::store::{BoxFuture, NoteKey, Store};
 use workflow_runtime::{Digest, Engine, Error};
+use workflow_tests::{Edited, Stumble, Stumbles};
 
 async fn open(store: impl Store) -> Engine {
     Engine::builder().open_with(store).await.expect("opens")
@@ -240,6 +241,26 @@ async fn one_write_of_the_sweep_removes_few_large_outcomes() {
         assert_eq!(store.writes() - before, writes, "{outcomes} outcomes");
         assert_eq!(notes_in(&store).await, [0, 0, 0]);
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_task_that_sweeps_goes_on_after_an_error_of_a_store_that_works() {
+    let (store, stumbles) = (MemoryStore::new(), Stumbles::default());
+    let edited = Edited {
+        store: store.clone(),
+        edit: stumbles.clone(),
+    };
+    let engine = open(edited).await;
+    let once = engine.once(1).ttl(Duration::ZERO);
+    let work = async || Ok::<_, Error>(1);
+    once.run(work).await.expect("is done");
+    assert_eq!(notes_in(&store).await, [1, 1, 0]);
+    stumbles.refuse(Stumble::Commit);
+    for _ in 0..3 {
+        tokio::time::sleep(Duration::from_secs(601)).await;
+    }
+    assert!(stumbles.is_over(), "it was refused");
+    assert_eq!(notes_in(&store).await, [0, 0, 0], "and tried again");
 }
 
 #[tokio::test]

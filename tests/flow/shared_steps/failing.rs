@@ -8,9 +8,10 @@ use std::task::Poll;
 use std::time::Duration;
 
 use futures::future::{Either, join_all, select};
+use workflow_runtime::store::ParkReason;
 use workflow_runtime::store::memory::{Fault, FaultPlan, MemoryStore, Surviving};
 use workflow_runtime::{Engine, EngineBuilder, Error, Result, RunError, RunHandle, step, workflow};
-use workflow_tests::{Ledger, frames, steps};
+use workflow_tests::{Edited, Ledger, Stumble, Stumbles, frames, steps};
 
 use super::{AN_HOUR, Receipt, World, engine, pay, paying, settle};
 
@@ -323,4 +324,30 @@ async fn a_shutdown_waits_for_the_body_and_not_for_those_that_wait_for_it() {
     let second = second.expect("is there");
     assert_eq!(second.result().await.expect("ends well").number, 0);
     assert_eq!(world.begun(), 1);
+}
+
+#[tokio::test]
+async fn a_key_that_cannot_be_had_of_a_store_that_works_parks_the_run_before_its_body() {
+    let (ledger, world, stumbles) = (Ledger::shared(), World::open(), Stumbles::default());
+    let store = Edited {
+        store: MemoryStore::new(),
+        edit: stumbles.clone(),
+    };
+    let engine = engine(&ledger, &world).open_with(store).await;
+    let engine = engine.expect("opens");
+    stumbles.refuse(Stumble::Note);
+    let run = engine.start(paying("k".into(), 5, AN_HOUR)).await;
+    let run = run.expect("starts");
+    let parking = match run.result().await {
+        Err(RunError::Parked(parking)) => parking,
+        other => panic!("{other:?}"),
+    };
+    assert_eq!(parking.reason, ParkReason::Undecodable);
+    assert!(parking.report.contains("`pay`"), "{}", parking.report);
+    assert!(parking.report.contains("it stumbled"), "{}", parking.report);
+    assert!(stumbles.is_over());
+    assert_eq!(ledger.asked(), 0);
+    engine.resume(run.id()).await.expect("resumes");
+    run.result().await.expect("ends well");
+    assert_eq!(ledger.asked(), 1);
 }
