@@ -100,7 +100,10 @@ fn main() -> ExitCode {
         ["shared-lookups"] => return met(keys::shared_lookups(repeats())),
         ["steps", at_once] => {
             let at_once = at_once.parse().expect("a number of runs");
-            println!("{:.0}", engine::steps_per_second(scratch, at_once, engine::STEPS_PER_SHORT_RUN));
+            println!(
+                "{:.0}",
+                engine::steps_per_second(scratch, at_once, engine::STEPS_PER_SHORT_RUN)
+            );
         }
         ["cost", at_once, runs] => {
             let at_once = at_once.parse().expect("a number");
