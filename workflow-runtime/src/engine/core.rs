@@ -1,6 +1,6 @@
 //! What one run's driver and the calls inside the run share.
 //!
-//! Owns the run's table of waiting calls, its outbox of records to be written, and its phase.
+//! Owns the run's table of waiting calls and its outbox of records to be written. How far the run is, is in `phases`.
 //! The driver decides what is delivered when; a call only registers, waits, and hands in what its
 //! body made. Nothing in here waits, and no lock is held while user code runs.
 
@@ -12,6 +12,7 @@ mod keyed;
 pub(crate) mod outside;
 mod passes;
 mod past;
+mod phases;
 mod tried;
 pub(crate) mod undo;
 #[cfg(feature = "testing")]
@@ -42,6 +43,7 @@ use crate::store::{Changes, StoreError};
 
 pub(crate) use clearance::{Asks, BeganBody, Clearance, Intended};
 pub(crate) use keyed::KeyedTurn;
+pub(crate) use phases::Phase;
 
 /// Shared between the driver of one run and the calls inside it.
 pub(crate) struct RunCore {
@@ -58,21 +60,6 @@ pub(crate) struct RunCore {
     /// Something keeps the run from going on: a copy too.
     is_troubled: AtomicBool,
     state: Mutex<State>,
-}
-
-/// How far the run is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Phase {
-    /// Recorded outcomes are being delivered; no body starts.
-    Replaying,
-    /// Bodies run.
-    Live,
-    /// The run is about to end: bodies in flight may finish, none starts.
-    Winding,
-    /// Somebody pauses the run: bodies in flight may finish, none starts.
-    Pausing,
-    /// The engine is stopping: bodies in flight may finish, none starts.
-    Closing,
 }
 
 struct State {
@@ -290,26 +277,6 @@ impl RunCore {
         self.blocking.load(Ordering::Acquire)
     }
 
-    /// Says whether the workflow's code does what it did before.
-    pub(crate) fn is_replaying(&self) -> bool {
-        self.state().repeating
-    }
-
-    pub(crate) fn is_closing(&self) -> bool {
-        self.state().phase == Phase::Closing
-    }
-
-    /// Says whether the run is to leave once what it began has finished: the engine is stopping, or
-    /// somebody pauses the run.
-    pub(crate) fn is_leaving(&self) -> bool {
-        self.leaves.load(Ordering::Acquire)
-    }
-
-    /// No recorded outcome is left: what the code does from here on is new.
-    pub(crate) fn stop_repeating(&self) {
-        self.state().repeating = false;
-    }
-
     /// The time of the last delivery.
     pub(crate) fn now(&self) -> Timestamp {
         self.state().now
@@ -322,12 +289,6 @@ impl RunCore {
         let mut state = self.state();
         state.register(view, waker);
         self.note_trouble(&state);
-    }
-
-    fn note_trouble(&self, state: &State) {
-        if state.trouble.is_some() {
-            self.is_troubled.store(true, Ordering::Release);
-        }
     }
 
     /// The same, and says what the call is to do now.
@@ -401,11 +362,6 @@ impl RunCore {
         drop(body); // its waker may be the user's
     }
 
-    /// Says whether a timer may be set or fired.
-    pub(crate) fn is_live(&self) -> bool {
-        self.state().phase == Phase::Live
-    }
-
     /// Takes the outcome of a call; the call becomes ready once it is durable.
     pub(crate) fn hand_in(&self, id: StepId, outcome: Draft) {
         let mut state = self.state();
@@ -461,13 +417,6 @@ impl RunCore {
         if let Some(evidence) = &mut self.state().evidence {
             evidence.1 = Some(input);
         }
-    }
-
-    /// Keeps the run from going on; the first trouble counts.
-    pub(crate) fn trouble(&self, trouble: Trouble) {
-        let mut state = self.state();
-        state.trouble.get_or_insert_with(|| Box::new(trouble));
-        self.is_troubled.store(true, Ordering::Release);
     }
 
     /// Forgets a call that was dropped before it was given its outcome.
@@ -573,43 +522,6 @@ impl RunCore {
         true
     }
 
-    /// Moves to another phase and has every waiting call look again. Closing is the last one, and
-    /// pausing the last but one: a driver that goes live just then must not take it back.
-    pub(crate) fn set_phase(&self, phase: Phase) {
-        let wakers: Vec<Waker> = {
-            let mut state = self.state();
-            match state.phase {
-                Phase::Closing => return,
-                Phase::Pausing if phase != Phase::Closing => return,
-                _ => state.phase = phase,
-            }
-            if matches!(phase, Phase::Pausing | Phase::Closing) {
-                self.leaves.store(true, Ordering::Release);
-            }
-            if phase == Phase::Live {
-                state.release_held(self.services.clock.now());
-            }
-            state
-                .calls
-                .values()
-                .map(|call| call.waker.clone())
-                .collect()
-        };
-        wakers.iter().for_each(wake_by_engine);
-    }
-
-    /// Has every waiting call look again.
-    pub(crate) fn wake_calls(&self) {
-        let state = self.state();
-        let wakers: Vec<Waker> = state
-            .calls
-            .values()
-            .map(|call| call.waker.clone())
-            .collect();
-        drop(state);
-        wakers.iter().for_each(wake_by_engine);
-    }
-
     /// Asks a waiting call to show its input.
     pub(crate) fn ask_for_input(&self, id: StepId) {
         let waker = {
@@ -642,15 +554,6 @@ impl RunCore {
     /// The run only waits: gives back room that it may not need for days.
     pub(crate) fn rest(&self) {
         self.state().outbox.shrink_to_fit();
-    }
-
-    pub(crate) fn take_trouble(&self) -> Option<Trouble> {
-        if !self.is_troubled.load(Ordering::Acquire) {
-            return None;
-        }
-        let mut state = self.state();
-        self.is_troubled.store(false, Ordering::Release);
-        state.trouble.take().map(|trouble| *trouble)
     }
 
     pub(crate) fn bodies(&self) -> usize {
