@@ -99,5 +99,9 @@ impl Figure {
 /// The middle value.
 pub fn median(values: &mut [f64]) -> f64 {
     values.sort_by(f64::total_cmp);
-    values[values.len() / 2]
+    let upper = values.len() / 2;
+    match values.len() % 2 {
+        1 => values[upper],
+        _ => f64::midpoint(values[upper - 1], values[upper]),
+    }
 }

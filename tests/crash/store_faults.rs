@@ -16,6 +16,7 @@ mod store_faults {
     mod power;
     mod reuse;
     mod said;
+    mod sleeping;
     mod story;
     mod tidying;
     mod work;

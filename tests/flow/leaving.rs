@@ -279,7 +279,7 @@ async fn a_thousand_runs_due_together_all_come_back() {
 }
 
 /// How many runs that only wait stay for their whole moment.
-const CROWD: usize = 256;
+const CROWD: usize = 64;
 
 #[tokio::test]
 async fn of_a_crowd_that_sleeps_for_long_all_but_some_leave_at_once() {

@@ -73,7 +73,7 @@ pub(super) async fn judge(
                     frames.len(),
                     "{what}: {run} is no whole journal"
                 );
-                // That a run sleeps is in the database only: without it, it is awake, as after a crash.
+                // That a run sleeps is in the database or in one block: without that it is awake, as after a crash.
                 let same = match (&is.state, &was.state) {
                     (RunState::Active, RunState::Asleep { .. }) => true,
                     (RunState::Ended(is), RunState::Ended(was)) => is.kind == was.kind,

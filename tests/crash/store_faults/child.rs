@@ -71,6 +71,7 @@ fn the_child_does_its_task() {
             for round in 0..number(rounds) {
                 let options = match files {
                     ["small"] => small_log(),
+                    ["short"] => short_log(),
                     _ => SledOptions::default(),
                 };
                 let open = SledStore::open(&store, options);
@@ -129,6 +130,11 @@ fn the_child_does_its_task() {
 /// A log, and an annex, in so small files that many come and go while a run begins anew a few times.
 pub(super) fn small_log() -> SledOptions {
     SledOptions::default().log_file_bytes_for_tests(8 * 1024)
+}
+
+/// A log in small files, of which there are enough at a time for runs to sleep in it.
+fn short_log() -> SledOptions {
+    SledOptions::default().log_file_bytes_for_tests(32 * 1024)
 }
 
 /// Lets some runs grow that forget again and again what they had, as a checkpoint has them do it. One of them

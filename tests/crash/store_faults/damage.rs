@@ -172,7 +172,7 @@ async fn a_newer_format_is_refused_by_number() {
     match refused(&path) {
         StoreError::NewerFormat {
             found, supported, ..
-        } => assert_eq!((found, supported), (7, 2)),
+        } => assert_eq!((found, supported), (7, 3)),
         other => panic!("{other}"),
     }
 }

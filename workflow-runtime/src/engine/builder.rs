@@ -203,7 +203,7 @@ impl EngineBuilder {
     /// Sets how long a run only waits (for a time, a signal, a child) before it leaves memory, to be
     /// rebuilt by replay when it is woken; 10 s otherwise. With `None` runs stay.
     ///
-    /// While more than 256 runs only wait, those that come go sooner: at once if they wait for times alone, of which the next is
+    /// While more than 64 runs only wait, those that come go sooner: at once if they wait for times alone, of which the next is
     /// behind that moment, and after a second if a signal or a child may wake them.
     #[must_use]
     pub fn evict_after(mut self, moment: impl Into<Option<Duration>>) -> Self {

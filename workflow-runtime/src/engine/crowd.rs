@@ -8,8 +8,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 /// With more runs than this that only wait, those that come do not stay for their whole moment. Each takes
-/// some 4 KiB.
-const CROWD: usize = 256;
+/// some 4 KiB in memory; to leave it and to come back is a record in the log and a read of it.
+const CROWD: usize = 64;
 
 /// The moment that is left in a crowd for a run that a letter may wake. Long enough for an answer that comes
 /// at once, and it is not known to be far away.

@@ -24,13 +24,13 @@ const LONGEST_NAP: Duration = Duration::from_secs(1);
 const PAGE: usize = 1_000;
 
 /// If fewer are in line, more are read from the store.
-const SHORT_LINE: usize = 2_048;
+const SHORT_LINE: usize = 1_024;
 
 /// If more are in line, those at its end are left to the store.
 const LONG_LINE: usize = 4 * SHORT_LINE;
 
 /// How many awaited runs are kept before those are looked for that nobody awaits any more.
-const AWAITED_AT_LEAST: usize = 1_024;
+const AWAITED_AT_LEAST: usize = 256;
 
 /// The sleeping runs of an engine.
 #[derive(Default)]

@@ -244,10 +244,15 @@ impl RunQuery {
             && self
                 .origin
                 .is_none_or(|run| header.origin.is_some_and(|origin| origin.run() == run))
-            && self.after.is_none_or(|after| match self.order {
-                RunOrder::NewestFirst => header.position() < after,
-                RunOrder::OldestFirst => header.position() > after,
-            })
+            && self.is_behind(header.position())
+    }
+
+    /// Says whether a place is behind that from which on runs are listed.
+    pub(crate) fn is_behind(&self, place: RunPosition) -> bool {
+        self.after.is_none_or(|after| match self.order {
+            RunOrder::NewestFirst => place < after,
+            RunOrder::OldestFirst => place > after,
+        })
     }
 }
 

@@ -114,6 +114,10 @@ impl Archiver {
     /// Moves what is in line to the database.
     fn archive(&mut self) -> StoreResult<()> {
         let shared = Arc::clone(&self.shared);
+        let drowsy = shared.lock().ledger.take_drowsy();
+        for run in drowsy {
+            shared.rouse(run)?;
+        }
         let (mut batch, log_file) = {
             let mut state = shared.lock();
             let state = &mut *state;

@@ -45,6 +45,7 @@ const NOTED: u8 = 6;
 const WOKEN: u8 = 7;
 const REVIVED: u8 = 8;
 const FORGOTTEN: u8 = 9;
+const SLEPT: u8 = 10;
 
 static CHAIN: HashContext = HashContext::new("workflow-runtime 2026-11 store chain");
 
@@ -83,6 +84,8 @@ pub(super) enum Item {
     Revived(RunId, u64, Bytes),
     /// A run forgot its records from 2 up to this number.
     Forgotten(RunId, u64),
+    /// A run fell asleep, with a record of all there is of it (see `doze`) that begins at this place of the block.
+    Slept(usize, Bytes),
 }
 
 /// A block in the making: one buffer, used again for every commit.
@@ -176,6 +179,13 @@ impl Draft {
     pub(super) fn woken(&mut self, run: RunId) {
         self.0.push(WOKEN);
         self.0.extend_from_slice(run.as_bytes());
+    }
+
+    /// Adds the record of a run that falls asleep, and returns where in the block that begins.
+    pub(super) fn slept(&mut self, record: &[u8]) -> usize {
+        self.0.push(SLEPT);
+        put_bytes(&mut self.0, record);
+        self.0.len() - record.len()
     }
 
     /// Says whether there is no item in it.
@@ -272,14 +282,14 @@ impl<'a> Block<'a> {
         let mut reader = Reader::new(self.items);
         let mut items = Vec::new();
         while !reader.is_empty() {
-            items.push(item(&mut reader)?);
+            items.push(item(&mut reader, self.len)?);
         }
         Ok(items)
     }
 }
 
-/// Reads one item. Frames are copied: a slice would keep the whole file in memory.
-fn item(reader: &mut Reader<'_>) -> Result<Item, Malformed> {
+/// Reads one item of a block that has so many bytes. Frames are copied: a slice would keep the whole file in memory.
+fn item(reader: &mut Reader<'_>, len: usize) -> Result<Item, Malformed> {
     match reader.u8()? {
         CREATED => {
             let header = decode(reader.bytes()?)?;
@@ -327,6 +337,11 @@ fn item(reader: &mut Reader<'_>) -> Result<Item, Malformed> {
             let (run, seq) = (reader.run()?, reader.u64()?);
             let frame = Bytes::copy_from_slice(reader.bytes()?);
             Ok(Item::Revived(run, seq, frame))
+        }
+        SLEPT => {
+            let record = reader.bytes()?;
+            let at = len - reader.len() - record.len();
+            Ok(Item::Slept(at, Bytes::copy_from_slice(record)))
         }
         _ => Err("it holds an item of unknown kind"),
     }

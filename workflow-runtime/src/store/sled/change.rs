@@ -4,6 +4,7 @@
 
 use bytes::Bytes;
 
+use super::doze::Place;
 use super::ledger::Ledger;
 use super::op::Appending;
 use super::table::{Live, Table};
@@ -20,9 +21,29 @@ pub(super) enum Change {
     Posted(RunId, u64, Bytes),
     Noted(NoteKey, Option<Bytes>),
     Slept(RunId, Option<Timestamp>),
+    /// The same, with a record in the block that begins at a place of it, has so many bytes and holds so many frames.
+    Dozed(RunId, Option<Timestamp>, Dozed),
     Woken(RunId),
     Revived(Box<Reopening>, Epoch),
     Forgot(RunId, u64),
+}
+
+/// The record with which a run sleeps in the log.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Dozed {
+    /// Where it begins in its block, and how many bytes it has.
+    pub(super) at: usize,
+    pub(super) len: usize,
+    /// How many frames it holds.
+    pub(super) frames: u64,
+}
+
+/// The block of a commit.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Written {
+    pub(super) commit: u64,
+    /// Where it begins in its file.
+    pub(super) at: u64,
 }
 
 // Every step is one: what is rare and large is boxed.
@@ -30,7 +51,8 @@ const _: () = assert!(size_of::<Change>() <= 104);
 
 impl Change {
     /// Makes the change, and counts what of the commit's block is needed for it.
-    pub(super) fn apply(self, table: &mut Table, ledger: &mut Ledger, commit: u64) {
+    pub(super) fn apply(self, table: &mut Table, ledger: &mut Ledger, block: Written) {
+        let commit = block.commit;
         match self {
             Self::Created(header, first) => {
                 let run = header.run;
@@ -60,6 +82,13 @@ impl Change {
                     ledger.look_at(live, 0);
                 }
             }
+            Self::Dozed(run, wake_at, dozed) => {
+                let place = dozed.place(block);
+                // Something else may have happened to it in the same group: then it leaves as others do.
+                if !place.is_some_and(|place| doze(table, ledger, run, wake_at, (place, dozed))) {
+                    Self::Slept(run, wake_at).apply(table, ledger, block);
+                }
+            }
             Self::Forgot(run, below) => {
                 if let Some(live) = table.runs.get_mut(&run) {
                     ledger.forget(live, below, commit);
@@ -79,6 +108,40 @@ impl Change {
             }
         }
     }
+}
+
+impl Dozed {
+    /// Returns where it lies, if that can be said.
+    pub(super) fn place(self, block: Written) -> Option<Place> {
+        Some(Place {
+            commit: block.commit,
+            at: u32::try_from(block.at + self.at as u64).ok()?,
+            len: u32::try_from(self.len).ok()?,
+        })
+    }
+}
+
+/// Has a run sleep in the log, if it is what its record says. Says whether it does.
+pub(super) fn doze(
+    table: &mut Table,
+    ledger: &mut Ledger,
+    run: RunId,
+    wake_at: Option<Timestamp>,
+    (place, dozed): (Place, Dozed),
+) -> bool {
+    let Some(live) = table.runs.get(&run) else {
+        return false;
+    };
+    if !live.may_doze() || live.committed() != dozed.frames {
+        return false;
+    }
+    ledger.doze(live);
+    let live = table.remove(run).expect("it was just there");
+    let header = &live.header;
+    table
+        .dozing
+        .insert(header.position(), &header.namespace, wake_at, place);
+    true
 }
 
 fn appended(append: Appending, table: &mut Table, ledger: &mut Ledger, commit: u64) {

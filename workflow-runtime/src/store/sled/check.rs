@@ -53,6 +53,13 @@ pub(super) fn check(shared: &Shared, database: &Database) -> StoreResult<()> {
             break;
         }
     }
+    let dozing: Vec<RunId> = {
+        let state = shared.lock();
+        state.table.dozing.iter().map(|(run, _)| run).collect()
+    };
+    for run in dozing {
+        shared.dozing(run)?;
+    }
     let live: Vec<(RunPosition, u64, u64)> = {
         let state = shared.lock();
         let runs = state.table.runs.values();

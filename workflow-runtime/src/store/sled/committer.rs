@@ -15,6 +15,7 @@ use std::time::{Duration, Instant};
 
 use super::archiver::Archiver;
 use super::block::{Chain, Facts};
+use super::change::Written;
 use super::database::{Database, corrupt, io_error};
 use super::files::{self, Lock, Mark, MarkFile};
 use super::group::Group;
@@ -66,6 +67,8 @@ pub(super) struct Committer {
     /// Blocks in the present file, as far as this process wrote them.
     blocks_in_file: u64,
     spare_is_ready: bool,
+    /// Whether the store is known to be of this format.
+    is_raised: bool,
 }
 
 impl Committer {
@@ -95,6 +98,7 @@ impl Committer {
             marked_at: Instant::now(),
             blocks_in_file: 0,
             spare_is_ready: false,
+            is_raised: false,
         })
     }
 
@@ -255,6 +259,10 @@ impl Committer {
             }
             return Ok(None);
         }
+        if self.group.dozes && !self.is_raised {
+            files::raise_format(&self.shared.directory)?;
+            self.is_raised = true;
+        }
         let commit = self.commit + 1;
         let (block, chain) = self.group.draft.seal(&self.chain, commit, self.facts());
         if self.log.wants_next(block.len(), self.spare_is_ready) {
@@ -297,8 +305,12 @@ impl Committer {
         {
             state.log_file = self.log.file().clone();
         }
+        let block = Written {
+            commit: self.commit,
+            at: self.log.position() - bytes.unwrap_or_default() as u64,
+        };
         for change in self.group.changes.drain(..) {
-            change.apply(table, ledger, self.commit);
+            change.apply(table, ledger, block);
         }
         for run in pinned {
             if let Some(live) = table.runs.get_mut(&run) {

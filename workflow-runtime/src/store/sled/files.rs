@@ -14,8 +14,9 @@ use super::bytes::Reader;
 use super::database::{corrupt, io_error};
 use crate::store::{StoreError, StoreResult};
 
-/// The format this release writes, and the newest it reads. It reads format 1 too, which has no annex.
-pub(super) const FORMAT: u32 = 2;
+/// The format this release writes, and the newest it reads. It reads format 1 too, which has no annex, and format 2, in whose log
+/// no run sleeps.
+pub(super) const FORMAT: u32 = 3;
 
 const FORMAT_FILE: &str = "FORMAT";
 const FORMAT_NEW: &str = "FORMAT.new";

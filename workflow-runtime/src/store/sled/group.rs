@@ -3,7 +3,8 @@
 //! Owns what a group commit is about. Never writes and never waits.
 
 use super::block::Draft;
-use super::change::Change;
+use super::change::{Change, Dozed};
+use super::doze::Slumber;
 use super::judge::{Judge, Recipient};
 use super::op::{Appending, Op, Reply};
 use super::shared::Shared;
@@ -38,6 +39,8 @@ pub(super) struct Group {
     pub(super) changes: Vec<Change>,
     pub(super) synced: bool,
     pub(super) judge: Judge,
+    /// Whether a run falls asleep in it with a record in the log.
+    pub(super) dozes: bool,
     answers: Vec<Answer>,
 }
 
@@ -48,6 +51,7 @@ impl Group {
         self.changes.clear();
         self.judge.clear();
         self.synced = false;
+        self.dozes = false;
         let mut failed = None;
         for op in ops.drain(..) {
             self.synced |= op.durability() == Durability::Synced;
@@ -303,6 +307,7 @@ impl Group {
     ) -> StoreResult<Released> {
         let has_mail = self.judge.has_mail(shared, run);
         let mut state = shared.lock();
+        let (has_room, as_of) = (state.ledger.has_room(), state.ledger.commit());
         let unowned = state.table.next_epoch();
         let live = state.table.runs.get_mut(&run);
         let live = live.ok_or(StoreError::UnknownRun { run })?;
@@ -314,8 +319,29 @@ impl Group {
             return Ok(Released::HasMail);
         }
         live.epoch = unowned;
-        self.changes.push(Change::Slept(run, wake_at));
+        // With frames or letters on their way its record would not be all there is.
+        let is_whole = live.next_seq == live.committed() && !self.judge.knows_letters(live);
+        let slumber =
+            (has_room && is_whole && live.may_doze()).then(|| Slumber::of(live, wake_at, as_of));
+        drop(state);
+        let change = match slumber {
+            Some(slumber) => Change::Dozed(run, wake_at, self.doze(&slumber)),
+            None => Change::Slept(run, wake_at),
+        };
+        self.changes.push(change);
         Ok(Released::Asleep)
+    }
+
+    /// Writes the record of a run that sleeps in the log.
+    fn doze(&mut self, slumber: &Slumber) -> Dozed {
+        let record = slumber.encode();
+        self.dozes = true;
+        self.judge.dozes(slumber.run());
+        Dozed {
+            at: self.draft.slept(&record),
+            len: record.len(),
+            frames: slumber.stored.frames,
+        }
     }
 
     /// Wakes a run that was claimed, if it slept.

@@ -28,6 +28,8 @@ pub(super) struct Judge {
     /// Which letters of runs were taken, and the numbers of their next ones.
     letters: IdMap<RunId, (u64, u64)>,
     notes: HashMap<NoteKey, Option<Bytes>>,
+    /// Runs that are about to sleep in the log, unless something comes for them in this group.
+    dozing: IdSet<RunId>,
     /// Runs that must stay in memory until the group is published.
     pinned: Vec<RunId>,
 }
@@ -47,6 +49,18 @@ impl Judge {
         self.revived.clear();
         self.letters.clear();
         self.notes.clear();
+        self.dozing.clear();
+    }
+
+    /// Says whether letters come to a run, or are taken, with this group.
+    pub(super) fn knows_letters(&self, live: &Live) -> bool {
+        let known = self.letters.get(&live.header.run);
+        known.is_some_and(|known| *known != letters_of(live))
+    }
+
+    /// Remembers that a run is about to sleep in the log.
+    pub(super) fn dozes(&mut self, run: RunId) {
+        self.dozing.insert(run);
     }
 
     /// Returns the runs that need not stay in memory because of this group any more.
@@ -61,6 +75,9 @@ impl Judge {
 
     /// Looks a run up that left memory.
     fn shelved(&self, shared: &Shared, run: RunId) -> StoreResult<Option<Stored>> {
+        if let Some((_, slumber)) = shared.dozing(run)? {
+            return Ok(Some(slumber.stored));
+        }
         let guard = shared.database();
         let database = guard.as_ref().expect("only the committer takes it away");
         reads::shelved(database, run)
@@ -71,11 +88,21 @@ impl Judge {
         if let Some(created) = self.created.get(&run) {
             return Ok(Some(created.clone()));
         }
-        if let Some(live) = shared.lock().table.runs.get(&run) {
-            return Ok(Some(live.header.clone()));
+        loop {
+            let departures = {
+                let state = shared.lock();
+                if let Some(live) = state.table.runs.get(&run) {
+                    return Ok(Some(live.header.clone()));
+                }
+                state.table.departures
+            };
+            if let Some(stored) = self.shelved(shared, run)? {
+                return Ok(Some(stored.header));
+            }
+            if shared.lock().table.is_nowhere(run, departures) {
+                return Ok(None);
+            }
         }
-        let stored = self.shelved(shared, run)?;
-        Ok(stored.map(|stored| stored.header))
     }
 
     pub(super) fn create(&mut self, header: &RunHeader) {
@@ -92,14 +119,33 @@ impl Judge {
         if self.ended.contains_key(&run) {
             return Ok(Recipient::Ended);
         }
+        if self.dozing.remove(&run)
+            && let Some(live) = shared.lock().table.runs.get_mut(&run)
+        {
+            // What comes for it is put where it is now: so it stays.
+            live.pins += 1;
+            self.pinned.push(run);
+        }
         if self.created.contains_key(&run) || self.letters.contains_key(&run) {
             return Ok(Recipient::Takes);
         }
-        if let Some(recipient) = self.recipient_in(&mut shared.lock().table, run) {
-            return Ok(recipient);
-        }
-        let Some(stored) = self.shelved(shared, run)? else {
-            return Ok(Recipient::Unknown);
+        let stored = loop {
+            let departures = {
+                let mut state = shared.lock();
+                if let Some(recipient) = self.recipient_in(&mut state.table, run) {
+                    return Ok(recipient);
+                }
+                state.table.departures
+            };
+            if shared.rouse(run)? {
+                continue;
+            }
+            if let Some(stored) = self.shelved(shared, run)? {
+                break stored;
+            }
+            if shared.lock().table.is_nowhere(run, departures) {
+                return Ok(Recipient::Unknown);
+            }
         };
         if matches!(stored.header.state, RunState::Ended(_)) {
             return Ok(Recipient::Ended);
@@ -218,8 +264,14 @@ impl Judge {
                 }
                 state.table.departures
             };
+            if shared.rouse(run)? {
+                continue;
+            }
             let Some(stored) = self.shelved(shared, run)? else {
-                return Ok(Err(StoreError::UnknownRun { run }));
+                if shared.lock().table.is_nowhere(run, departures) {
+                    return Ok(Err(StoreError::UnknownRun { run }));
+                }
+                continue;
             };
             if let Err(refused) = fits(reopening, stored.header.end(), stored.frames) {
                 return Ok(Err(refused));

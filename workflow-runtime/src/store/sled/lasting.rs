@@ -325,6 +325,9 @@ async fn furnished() -> (Closed, RunId) {
     let closed = Closed::new().await;
     let store = closed.open().expect("it opens");
     store.create(new_run(20)).await.expect("created");
+    // Too long to sleep in the log.
+    let long = append(20, 1, super::doze::MAX_BYTES);
+    store.append(long).await.expect("appended");
     put_to_sleep(&store, 20, Epoch::FIRST).await;
     commit(&store, &[(1, "letter")], &[(note("x"), "1")]).await;
     let epoch = claim(&store, 1).await;

@@ -94,6 +94,8 @@ pub(super) struct Ledger {
     due_since: Instant,
     /// Runs that need something before this commit are put in line because of its age.
     sweeping_to: u64,
+    /// Runs that sleep in the log where it is too old: they have to come back into memory to be archived.
+    drowsy: Vec<RunId>,
     /// Notes that changed since they were archived. Each is in line from the beginning.
     pub(super) notes: Overlay,
 }
@@ -161,6 +163,7 @@ impl Ledger {
             due_bytes: 0,
             due_since: now,
             sweeping_to: 0,
+            drowsy: Vec::new(),
             notes: Overlay::new(),
         }
     }
@@ -208,6 +211,47 @@ impl Ledger {
         if file.runs.last() != Some(&run) {
             file.runs.push(run);
         }
+    }
+
+    /// Returns the commit that the file begins with in which a commit's block lies.
+    pub(super) fn file_of(&self, commit: u64) -> u64 {
+        let file = self.files.partition_point(|file| file.first <= commit) - 1;
+        self.files[file].first
+    }
+
+    /// Says whether the log is so short that runs may sleep in it.
+    pub(super) fn has_room(&self) -> bool {
+        self.bytes <= self.max_bytes
+    }
+
+    /// A run sleeps in the log from now on: it needs the newest commit's block, and nothing before.
+    pub(super) fn doze(&mut self, live: &Live) {
+        let newest = self.newest().first;
+        let frames = live.frames().map(|frame| frame.commit);
+        let unneeded: Vec<u64> = frames.chain(live.changed_in.iter().copied()).collect();
+        // First the new one: a file of which nothing is needed forgets who needed it.
+        match unneeded.iter().any(|commit| *commit >= newest) {
+            true => self.newest().live += 1,
+            false => self.count(live.header.run, 1),
+        }
+        for commit in unneeded {
+            self.release(commit);
+        }
+    }
+
+    /// A run that slept in the log is back in memory: each of its frames needs the block now.
+    pub(super) fn rouse(&mut self, live: &mut Live, commit: u64) {
+        let file = self.files.partition_point(|file| file.first <= commit) - 1;
+        self.files[file].live += live.tail.len() as u64 - 1;
+        if live.needs_before(self.sweeping_to) {
+            self.enqueue(live);
+        }
+    }
+
+    /// Takes some of the runs that have to come back into memory to be archived.
+    pub(super) fn take_drowsy(&mut self) -> Vec<RunId> {
+        let left = self.drowsy.len().saturating_sub(RUNS_AT_ONCE);
+        self.drowsy.split_off(left)
     }
 
     /// Enters a committed change of a note.
@@ -288,7 +332,10 @@ impl Ledger {
 
     /// Says whether there is something to archive.
     pub(super) fn has_work(&self) -> bool {
-        self.oldest_is_dead() || !self.due.is_empty() || self.notes.waiting() > 0
+        self.oldest_is_dead()
+            || !self.due.is_empty()
+            || !self.drowsy.is_empty()
+            || self.notes.waiting() > 0
     }
 
     fn oldest_is_dead(&self) -> bool {
@@ -301,6 +348,7 @@ impl Ledger {
             return Due::Never;
         }
         let enough = self.due.len() >= ENOUGH_RUNS
+            || !self.drowsy.is_empty()
             || self.due_bytes + self.notes.waiting_bytes() >= ENOUGH_BYTES
             || self.notes.waiting() >= ENOUGH_NOTES;
         if enough || self.is_behind() {
@@ -443,11 +491,15 @@ impl Ledger {
                 self.enqueue(live);
             }
         }
+        let dozing = table.dozing.iter();
+        let old = dozing.filter(|(_, doze)| doze.place.commit < end);
+        self.drowsy = old.map(|(run, _)| run).collect();
     }
 
     /// Puts runs of the oldest file in line to be archived if the log is too long.
     pub(super) fn sweep(&mut self, table: &mut Table) {
-        let mut left = SWEPT_PER_COMMIT.min(MAX_DUE.saturating_sub(self.due.len()));
+        let in_line = self.due.len() + self.drowsy.len();
+        let mut left = SWEPT_PER_COMMIT.min(MAX_DUE.saturating_sub(in_line));
         let mut unswept = self.bytes;
         for index in 0..self.files.len() - 1 {
             if unswept <= self.max_bytes && !self.files[index].is_hardly_needed() {
@@ -459,7 +511,12 @@ impl Ledger {
             while let Some(run) = self.files[index].runs.pop() {
                 match table.runs.get_mut(&run) {
                     Some(live) if live.needs_before(end) => self.enqueue(live),
-                    _ => {}
+                    Some(_) => {}
+                    None => {
+                        let place = table.dozing.place(run);
+                        let is_old = place.is_some_and(|place| place.commit < end);
+                        self.drowsy.extend(is_old.then_some(run));
+                    }
                 }
                 left = left.saturating_sub(1);
                 if left == 0 {

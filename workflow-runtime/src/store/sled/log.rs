@@ -231,6 +231,11 @@ impl Log {
         &self.handle
     }
 
+    /// Returns where the last block ends.
+    pub(super) fn position(&self) -> u64 {
+        self.position
+    }
+
     /// Returns the commit that the file begins with.
     pub(super) fn first(&self) -> u64 {
         self.first

@@ -25,6 +25,7 @@ mod committed;
 mod committer;
 mod database;
 mod deletions;
+mod doze;
 mod durable;
 mod erase;
 mod files;
@@ -71,6 +72,7 @@ pub(crate) fn hostile_block(bytes: &[u8]) {
     let _ = segment::Pointer::decode(bytes);
     let _ = segment::Tombstone::decode(bytes);
     let _ = segment::Archive::decode(bytes);
+    let _ = doze::Slumber::decode(&::bytes::Bytes::copy_from_slice(bytes));
 }
 
 /// Hands hostile bytes to the readers of the annex; see `hostile`.

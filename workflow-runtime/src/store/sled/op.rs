@@ -14,6 +14,9 @@ use crate::store::{
 /// Where an answer goes.
 pub(super) type Reply<T> = oneshot::Sender<StoreResult<T>>;
 
+/// About how many bytes a run takes in a block that falls asleep there.
+const SLEEP_BYTES: usize = 512;
+
 /// One thing the committer is asked for.
 #[derive(Debug)]
 pub(super) enum Op {
@@ -99,11 +102,8 @@ impl Op {
                 let letters = reopening.letters.iter().map(bytes::Bytes::len);
                 reopening.frame.len() + letters.sum::<usize>()
             }
-            Self::Park(_, None, _)
-            | Self::Sleep(..)
-            | Self::Claim(..)
-            | Self::Forget(..)
-            | Self::Barrier(_) => 0,
+            Self::Sleep(..) => SLEEP_BYTES,
+            Self::Park(_, None, _) | Self::Claim(..) | Self::Forget(..) | Self::Barrier(_) => 0,
         }
     }
 

@@ -8,10 +8,14 @@
 
 use std::path::Path;
 
+use bytes::Bytes;
+
 use super::annex;
 use super::block::{Block, Chain, Item};
-use super::bytes::Census;
+use super::bytes::{Census, Malformed};
+use super::change::{Dozed, Written, doze};
 use super::database::{Database, corrupt, describe};
+use super::doze::{self, Slumber};
 use super::files::Mark;
 use super::judge::take_back;
 use super::keys::{self, Key};
@@ -70,17 +74,20 @@ pub(super) fn recover(database: &Database, store: &Path, mark: &Mark) -> StoreRe
     }
     let mut recovery = Recovery {
         database,
+        store,
         table: Table::default(),
         ledger: Ledger::new(log.commit),
         shelved: IdMap::default(),
         deleted: IdMap::default(),
         supposed: IdMap::default(),
+        orphans: IdMap::default(),
     };
     recovery.read_deleted(&archive)?;
     count_annex(database, &archive)?;
     recovery.read_live(&archive)?;
     recovery.replay(&log)?;
-    if let Some((_, wrong)) = recovery.supposed.into_values().next() {
+    let supposed = recovery.supposed.into_values().map(|(_, wrong)| wrong);
+    if let Some(wrong) = supposed.chain(recovery.orphans.into_values()).next() {
         return Err(wrong);
     }
     let Recovery {
@@ -138,6 +145,7 @@ fn count_annex(database: &Database, archive: &Archive) -> StoreResult<()> {
 
 struct Recovery<'a> {
     database: &'a Database,
+    store: &'a Path,
     table: Table,
     ledger: Ledger,
     /// Runs that left memory, and as of which commit the database has them.
@@ -145,6 +153,8 @@ struct Recovery<'a> {
     deleted: IdMap<RunId, Tombstone>,
     /// Runs of which the log begins too late, unless it says that they forgot what came before: from which record on.
     supposed: IdMap<RunId, (u64, StoreError)>,
+    /// Runs of which nobody knows the beginning, unless they fall asleep later in the log.
+    orphans: IdMap<RunId, StoreError>,
 }
 
 /// What a block tells of a run.
@@ -216,22 +226,90 @@ impl Recovery<'_> {
         // A file without a block is not entered: a process died when it had begun it. If the log were needed from there on
         // only, the next open would find no block at all, and take that for a loss.
         for file in &log.files {
+            let mut at = 0;
             for block in file.blocks() {
                 let place = file.place(block.commit);
                 self.ledger.enter_block(block.commit, file.first, block.len);
-                self.replay_block(&block, &place)?;
+                self.replay_block(&block, at, &place)?;
+                at += block.len as u64;
             }
         }
         Ok(())
     }
 
-    fn replay_block(&mut self, block: &Block<'_>, place: &str) -> StoreResult<()> {
+    fn replay_block(&mut self, block: &Block<'_>, at: u64, place: &str) -> StoreResult<()> {
         let items = block
             .items()
             .map_err(|wrong| corrupt(place.to_owned(), wrong))?;
+        let commit = block.commit;
         for item in items {
-            self.replay_item(block.commit, place, item)?;
+            match item {
+                Item::Slept(begins, record) => {
+                    let slept = self.replay_sleep(Written { commit, at }, begins, &record);
+                    slept?.map_err(|wrong| corrupt(place.to_owned(), wrong))?;
+                }
+                item => self.replay_item(commit, place, item)?,
+            }
         }
+        Ok(())
+    }
+
+    /// Has a run sleep in the log again.
+    fn replay_sleep(
+        &mut self,
+        block: Written,
+        at: usize,
+        record: &Bytes,
+    ) -> StoreResult<Result<(), Malformed>> {
+        let slumber = match Slumber::decode(record) {
+            Ok(slumber) => slumber,
+            Err(wrong) => return Ok(Err(wrong)),
+        };
+        let (run, wake_at) = (slumber.run(), slumber.wake_at());
+        let dozed = Dozed {
+            at,
+            len: record.len(),
+            frames: slumber.stored.frames,
+        };
+        match self.told(run, block.commit)? {
+            Told::Old => return Ok(Ok(())),
+            Told::News => {
+                let state = RunState::Asleep { wake_at };
+                self.table.set_state(run, state).expect("in memory");
+            }
+            // What was before it in the log was not needed any more, and is gone, or the beginning of it.
+            Told::Unknown => {
+                self.orphans.remove(&run);
+                let live = slumber.into_live(block.commit);
+                self.ledger.count(run, live.tail.len());
+                self.table.insert(live);
+            }
+        }
+        if let Some(place) = dozed.place(block) {
+            doze(
+                &mut self.table,
+                &mut self.ledger,
+                run,
+                wake_at,
+                (place, dozed),
+            );
+        }
+        Ok(Ok(()))
+    }
+
+    /// Takes a run back into memory that slept in the log up to here.
+    fn rouse(&mut self, run: RunId) -> StoreResult<()> {
+        let Some(place) = self.table.dozing.place(run) else {
+            return Ok(());
+        };
+        let first = self.ledger.file_of(place.commit);
+        let slumber = doze::read(self.store, first, place, run)?;
+        let missing = || corrupt(format!("the record of {run}"), "its file is missing");
+        let live = slumber.ok_or_else(missing)?.into_live(place.commit);
+        self.table.dozing.remove(run);
+        self.table.insert(live);
+        let live = self.table.runs.get_mut(&run).expect("just inserted");
+        self.ledger.rouse(live, place.commit);
         Ok(())
     }
 
@@ -249,6 +327,7 @@ impl Recovery<'_> {
                     self.push_frame(run, 0, first, commit, place)
                 }
             },
+            Item::Slept(..) => unreachable!("it needs to know where it lies"),
             Item::Noted(key, value) => {
                 let deleted = key.run().and_then(|run| self.deleted.get(&run));
                 if deleted.is_none_or(|tombstone| commit > tombstone.as_of) {
@@ -265,10 +344,12 @@ impl Recovery<'_> {
             | Item::Revived(run, ..) => match self.told(run, commit)? {
                 Told::Old => Ok(()),
                 Told::News => self.replay_news(run, commit, place, item),
-                Told::Unknown => Err(corrupt(
-                    place.to_owned(),
-                    &format!("it tells of {run}, whose beginning is missing"),
-                )),
+                Told::Unknown => {
+                    let what = format!("it tells of {run}, whose beginning is missing");
+                    let orphan = || corrupt(place.to_owned(), &what);
+                    self.orphans.entry(run).or_insert_with(orphan);
+                    Ok(())
+                }
             },
         }
     }
@@ -326,7 +407,9 @@ impl Recovery<'_> {
                 self.table.set_state(run, RunState::Active);
                 self.push_frame(run, seq, frame, commit, place)?;
             }
-            Item::Created(..) | Item::Noted(..) => unreachable!("they are no run's news"),
+            Item::Created(..) | Item::Noted(..) | Item::Slept(..) => {
+                unreachable!("they are no run's news")
+            }
         }
         Ok(())
     }
@@ -357,6 +440,8 @@ impl Recovery<'_> {
         {
             return Ok(Told::Old);
         }
+        // Whatever is told of it comes after it fell asleep.
+        self.rouse(run)?;
         if let Some(live) = self.table.runs.get(&run) {
             let known = live
                 .entry

@@ -13,8 +13,9 @@ use std::time::{Duration, Instant};
 
 use tokio::sync::watch;
 
-use super::database::Database;
+use super::database::{Database, corrupt};
 use super::deletions::Deletion;
+use super::doze::{self, Place, Slumber};
 use super::inbox::{Arrival, Inbox};
 use super::ledger::{Due, Ledger};
 use super::log::LogFile;
@@ -219,8 +220,48 @@ impl Shared {
         }
     }
 
+    /// Reads a run that sleeps in the log, and says where. `None`: it does not sleep there.
+    pub(super) fn dozing(&self, run: RunId) -> StoreResult<Option<(Place, Slumber)>> {
+        let look = || {
+            let state = self.lock();
+            let place = state.table.dozing.place(run)?;
+            Some((place, state.ledger.file_of(place.commit)))
+        };
+        let mut found = look();
+        while let Some((place, first)) = found {
+            if let Some(slumber) = doze::read(&self.directory, first, place, run)? {
+                return Ok(Some((place, slumber)));
+            }
+            // It may have left the log meanwhile, and the file with it.
+            let now = look();
+            if now == found {
+                let what = format!("the file of the log in which {run} sleeps");
+                return Err(corrupt(what, "it is missing"));
+            }
+            found = now;
+        }
+        Ok(None)
+    }
+
+    /// Takes a run that sleeps in the log back into memory, where it still sleeps. Says whether it slept there.
+    pub(super) fn rouse(&self, run: RunId) -> StoreResult<bool> {
+        let Some((place, slumber)) = self.dozing(run)? else {
+            return Ok(false);
+        };
+        self.lock().rouse(place, slumber);
+        Ok(true)
+    }
+
     /// Says why a run that is not in memory takes no write.
     pub(super) fn refusal(&self, run: RunId) -> StoreError {
+        {
+            let table = &self.lock().table;
+            if table.dozing.contains(run) || table.runs.get(&run).is_some_and(|live| !live.ended())
+            {
+                // It sleeps, or has come back meanwhile: whoever asks does not own it.
+                return StoreError::StaleEpoch { run };
+            }
+        }
         match self.read(|database| reads::shelved(database, run)) {
             Ok(Some(found)) if found.header.end().is_some() => StoreError::Ended { run },
             // It sleeps: nobody owns it.
@@ -434,6 +475,18 @@ impl State {
             }
         }
         self.arrivals = arrivals;
+    }
+
+    /// Takes a run back into memory that was read from the log, unless somebody else did meanwhile.
+    fn rouse(&mut self, place: Place, slumber: Slumber) {
+        let run = slumber.run();
+        if self.table.dozing.place(run) != Some(place) {
+            return;
+        }
+        self.table.dozing.remove(run);
+        self.table.insert(slumber.into_live(place.commit));
+        let live = self.table.runs.get_mut(&run).expect("it was just inserted");
+        self.ledger.rouse(live, place.commit);
     }
 
     /// Says whether the archiver rests and should not.

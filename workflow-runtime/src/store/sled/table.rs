@@ -9,6 +9,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 
+use super::doze::{self, Dozing};
 use super::layout::{ALWAYS_KEPT, Layout};
 use super::mailbox::Mailbox;
 use super::op::Appending;
@@ -350,6 +351,21 @@ impl Live {
         self.tail_bytes > limit
     }
 
+    /// Says whether all there is of the run is in the log, and so little of it that it may sleep there.
+    pub(super) fn may_doze(&self) -> bool {
+        let is_active = matches!(
+            self.header.state,
+            RunState::Active | RunState::Asleep { .. }
+        );
+        let is_in_log = self.entry.is_none() && self.gap.is_none() && self.moving.is_none();
+        is_active
+            && is_in_log
+            && !self.due
+            && self.pins == 0
+            && !self.has_mail()
+            && self.tail_bytes <= doze::MAX_BYTES
+    }
+
     /// Says whether the run should be archived by itself.
     pub(super) fn wants_archiving(&self) -> bool {
         let is_parked = matches!(self.header.state, RunState::Parked(_));
@@ -373,6 +389,8 @@ pub(super) struct Table {
     pub(super) order: BTreeMap<RunPosition, RunId>,
     /// Those that sleep: they are about to leave, or letters wait for them.
     pub(super) sleeping: IdSet<RunId>,
+    /// Those that left memory and sleep in the log.
+    pub(super) dozing: Dozing,
     /// Runs that are about to be deleted, and cannot come back into memory.
     pub(super) deleting: IdSet<RunId>,
     /// How often runs left memory.
@@ -387,6 +405,13 @@ impl Table {
     pub(super) fn next_epoch(&mut self) -> Epoch {
         self.newest_epoch = self.newest_epoch.max(Epoch::FIRST).next();
         self.newest_epoch
+    }
+
+    /// Says whether a run that was found neither in memory nor elsewhere is not there: it has not come back meanwhile, nor
+    /// has any left memory since there were so many departures, which could have been it.
+    pub(super) fn is_nowhere(&self, run: RunId, departures: u64) -> bool {
+        let is_here = self.runs.contains_key(&run) || self.dozing.contains(run);
+        !is_here && self.departures == departures
     }
 
     /// Gives a run to a new owner, and keeps it in memory until that is committed.

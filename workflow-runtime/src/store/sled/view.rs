@@ -12,6 +12,7 @@ use bytes::Bytes;
 use tokio::sync::oneshot;
 
 use super::database::Database;
+use super::doze::Slumber;
 use super::judge::take_back;
 use super::layout::{ALWAYS_KEPT, Layout};
 use super::op::Op;
@@ -22,7 +23,8 @@ use crate::clock::Timestamp;
 use crate::id_map::IdSet;
 use crate::ids::RunId;
 use crate::store::{
-    Epoch, Mail, NoteKey, RunHeader, RunOrder, RunQuery, RunState, Sleeper, StoreError, StoreResult,
+    Epoch, Mail, NoteKey, RunHeader, RunOrder, RunPosition, RunQuery, RunState, Sleeper,
+    StoreError, StoreResult,
 };
 
 /// How often notes are read again if an archive was made meanwhile.
@@ -57,26 +59,41 @@ impl Snapshot {
         }
     }
 
-    /// Finds a run in memory or in the database.
+    fn asleep_in_log(slumber: Slumber) -> Self {
+        let Slumber { stored, frames } = slumber;
+        Self {
+            header: stored.header,
+            archived: 0,
+            kept_from: 0,
+            tail: (0..).zip(frames).collect(),
+            mail: Vec::new(),
+            next_letter: stored.next_letter,
+        }
+    }
+
+    /// Finds a run in memory, in the log or in the database.
     pub(super) fn find(
         shared: &Shared,
         database: &Database,
         run: RunId,
     ) -> StoreResult<Option<Self>> {
-        let in_memory = || {
-            shared
-                .lock()
-                .table
-                .runs
-                .get(&run)
-                .map(|live| Self::of(live))
-        };
-        if let Some(found) = in_memory() {
-            return Ok(Some(found));
-        }
-        let Some(stored) = reads::shelved(database, run)? else {
-            // It may have come back into memory in between.
-            return Ok(in_memory());
+        let stored = loop {
+            let departures = {
+                let state = shared.lock();
+                if let Some(live) = state.table.runs.get(&run) {
+                    return Ok(Some(Self::of(live)));
+                }
+                state.table.departures
+            };
+            if let Some((_, slumber)) = shared.dozing(run)? {
+                return Ok(Some(Self::asleep_in_log(slumber)));
+            }
+            if let Some(stored) = reads::shelved(database, run)? {
+                break stored;
+            }
+            if shared.lock().table.is_nowhere(run, departures) {
+                return Ok(None);
+            }
         };
         Ok(Some(Self {
             header: stored.header,
@@ -145,6 +162,9 @@ pub(super) fn take_back_and_claim(
             }
             state.table.departures
         };
+        if shared.rouse(run)? {
+            continue;
+        }
         let stored = reads::shelved(database, run)?;
         let mut state = shared.lock();
         let table = &mut state.table;
@@ -213,7 +233,11 @@ pub(super) fn list(
     database: &Database,
     query: &RunQuery,
 ) -> StoreResult<Vec<RunHeader>> {
-    let mut all = in_memory(&shared.lock().table, query);
+    let (mut all, dozing) = {
+        let table = &shared.lock().table;
+        (in_memory(table, query), dozing(table, query))
+    };
+    all.extend(asleep_in_log(shared, query, dozing)?);
     let mut shelf = reads::shelf(database, query);
     let mut room = query.limit;
     while room > 0 {
@@ -275,10 +299,57 @@ fn in_memory(table: &Table, query: &RunQuery) -> Vec<RunHeader> {
     }
 }
 
+/// Returns the places of runs that sleep in the log.
+fn dozing(table: &Table, query: &RunQuery) -> Vec<RunPosition> {
+    let wanted = query.namespace.as_deref();
+    let dozing = table.dozing.iter();
+    let dozing = dozing.filter(|(_, doze)| {
+        let namespace = table.dozing.namespace(doze);
+        wanted.is_none_or(|wanted| wanted == namespace)
+    });
+    let places = dozing.map(|(run, doze)| RunPosition {
+        created_at: doze.created_at,
+        run,
+    });
+    places.filter(|place| query.is_behind(*place)).collect()
+}
+
+/// Reads the headers of runs that sleep in the log, as far as they are wanted.
+fn asleep_in_log(
+    shared: &Shared,
+    query: &RunQuery,
+    mut places: Vec<RunPosition>,
+) -> StoreResult<Vec<RunHeader>> {
+    match query.order {
+        RunOrder::NewestFirst => places.sort_unstable_by(|a, b| b.cmp(a)),
+        RunOrder::OldestFirst => places.sort_unstable(),
+    }
+    let mut found = Vec::new();
+    for place in places {
+        if found.len() == query.limit {
+            break;
+        }
+        let header = match shared.dozing(place.run)? {
+            Some((_, slumber)) => Some(slumber.stored.header),
+            // It is in memory by now, or, if it left that again, in the database, which is read after this.
+            None => {
+                let state = shared.lock();
+                let live = state.table.runs.get(&place.run);
+                live.map(|live| live.header.clone())
+            }
+        };
+        found.extend(header.filter(|header| query.matches(header)));
+    }
+    Ok(found)
+}
+
 /// A sleeper's place in the order of waking.
 fn place(sleeper: &Sleeper) -> (bool, Timestamp, RunId) {
-    let wake_at = sleeper.wake_at;
-    (wake_at.is_none(), wake_at.unwrap_or_default(), sleeper.run)
+    place_of(sleeper.wake_at, sleeper.run)
+}
+
+fn place_of(wake_at: Option<Timestamp>, run: RunId) -> (bool, Timestamp, RunId) {
+    (wake_at.is_none(), wake_at.unwrap_or_default(), run)
 }
 
 /// Returns a run in memory as a sleeper, if it sleeps. If letters wait for it, it is due.
@@ -309,7 +380,9 @@ pub(super) fn asleep(
         let state = shared.lock();
         let runs = state.table.sleeping.iter();
         let sleepers = runs.filter_map(|run| sleeper(state.table.runs.get(run)?));
-        sleepers.filter(behind).collect()
+        let mut all: Vec<Sleeper> = sleepers.filter(behind).collect();
+        all.extend(state.table.dozing.next(after.map(place), limit));
+        all
     };
     let known: IdSet<RunId> = all.iter().map(|sleeper| sleeper.run).collect();
     let mut entries = reads::sleepers(database, after);

@@ -133,11 +133,11 @@ async fn segments_lie_in_the_annex_and_sled_points_to_them() {
     let mode = fs::metadata(&path).expect("there").permissions().mode();
     assert_eq!(mode & 0o777, 0o600);
     let format = fs::read_to_string(closed.path.join("FORMAT")).expect("there");
-    assert_eq!(format, "workflow-runtime store, format 2\n");
+    assert_eq!(format, "workflow-runtime store, format 3\n");
 }
 
 #[tokio::test]
-async fn a_store_of_format_1_becomes_one_of_format_2_before_it_has_an_annex() {
+async fn a_store_of_format_1_becomes_one_of_the_newest_format_before_it_has_an_annex() {
     let closed = Closed::new().await;
     closed.settle().await;
     // As an older release leaves it: all in sled.
@@ -184,7 +184,7 @@ async fn a_store_of_format_1_becomes_one_of_format_2_before_it_has_an_annex() {
     store.check().await.expect("sound");
     finish(&store, 10..20).await;
     let written = fs::read_to_string(&format).expect("there");
-    assert!(written.ends_with("2\n"), "{written}");
+    assert!(written.ends_with("3\n"), "{written}");
     // Both kinds side by side, and both are deleted.
     assert_eq!(lengths(&store).await, [100, 10]);
     assert!(is_whole(&store, 10).await);

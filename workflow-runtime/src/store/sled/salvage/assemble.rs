@@ -13,8 +13,10 @@ use super::super::annex::{Tally, tally_member};
 use super::super::block::Item;
 use super::super::bytes::Census;
 use super::super::database::describe;
+use super::super::doze::Slumber;
 use super::super::files::Mark;
 use super::super::keys::{self, Key};
+use super::super::log;
 use super::super::segment::{
     Archive, Stored, Tombstone, deleted_member, live_member, note_member, sleeper_member, unpack,
 };
@@ -240,6 +242,15 @@ pub(super) fn assemble(
     // The log must begin where the database ends.
     if first.is_none_or(|first| first > log_from) {
         assembling.missing.push((log_from, assembling.first));
+        let what = match first {
+            Some(first) => commits(log_from, first),
+            None => "nothing in it can be read".to_owned(),
+        };
+        let log = log::directory(store);
+        assembling
+            .found
+            .damage
+            .push(format!("{}: {what}", log.display()));
     }
     assembling.found.mended = database.carved.mended + log.mended;
     assembling.damage(store, &database, &records, log);
@@ -256,6 +267,14 @@ pub(super) fn assemble(
         found.nameless = archive.shelved.saturating_sub(counted.shelved);
     }
     found
+}
+
+/// Names commits that are missing, from the first one on and before the second one.
+fn commits(from: u64, until: u64) -> String {
+    match until - 1 {
+        last if last == from => format!("commit {last} is missing"),
+        last => format!("commits {from} to {last} are missing"),
+    }
 }
 
 struct Assembling {
@@ -294,12 +313,8 @@ impl Assembling {
             damage.push(format!("{}: pieces of it are missing", describe(name)));
         }
         for missing in &log.missing {
-            let last = missing.until - 1;
-            let commits = match missing.from == last {
-                true => format!("commit {last} is missing"),
-                false => format!("commits {} to {last} are missing", missing.from),
-            };
-            damage.push(format!("{}: {commits}", missing.file.display()));
+            let what = commits(missing.from, missing.until);
+            damage.push(format!("{}: {what}", missing.file.display()));
         }
     }
 
@@ -471,9 +486,19 @@ impl Assembling {
                     frames,
                     ..
                 } => self.frames_of(*run, commit, *first_seq, frames),
+                Item::Slept(_, record) => drop(self.slept(commit, record)),
                 _ => {}
             }
         }
+    }
+
+    /// Takes header and frames of what a run left in the log when it fell asleep, and returns what else that says.
+    fn slept(&mut self, commit: u64, record: &Bytes) -> Option<Stored> {
+        let Slumber { stored, frames } = Slumber::decode(record).ok()?;
+        let (first, rest) = frames.split_first()?;
+        self.created(commit, &stored.header, first);
+        self.frames_of(stored.header.run, commit, 1, rest);
+        Some(stored)
     }
 
     fn is_deleted(&self, run: RunId, commit: u64) -> bool {
@@ -512,6 +537,12 @@ impl Assembling {
         let run = match item {
             Item::Created(header, first) => return self.created(commit, header, first),
             Item::Noted(key, value) => return self.noted(commit, key, value.as_ref()),
+            Item::Slept(_, record) => {
+                if let Some(stored) = self.slept(commit, record) {
+                    self.fell_asleep(commit, stored);
+                }
+                return;
+            }
             Item::Appended { run, .. }
             | Item::Parked(run, _)
             | Item::Taken(run, _)
@@ -534,6 +565,18 @@ impl Assembling {
             if commit > found.as_of {
                 found.news(item);
             }
+        }
+    }
+
+    fn fell_asleep(&mut self, commit: u64, stored: Stored) {
+        if self.is_deleted(stored.header.run, commit) {
+            return;
+        }
+        let found = self.run(stored.header.run);
+        if commit > found.as_of {
+            found.set_state(stored.header.state);
+            found.letters.taken = found.letters.taken.max(stored.taken);
+            found.letters.next = found.letters.next.max(stored.next_letter);
         }
     }
 
