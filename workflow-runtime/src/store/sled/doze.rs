@@ -27,7 +27,7 @@ use crate::ids::RunId;
 use crate::store::{RunPosition, RunState, Sleeper, StoreResult};
 
 /// The most bytes of frames with which a run sleeps in the log. They are written there once more, and read as a whole when it
-/// is woken; the log has room for some ten thousand runs of a few hundred bytes.
+/// is woken; the log has room for tens of thousands of a few hundred bytes.
 pub(super) const MAX_BYTES: usize = 4 * 1024;
 
 /// Bytes of the hash that a record begins with.
