@@ -130,7 +130,12 @@ fn about(scratch: &Path, repeats: usize, load_before: f64, began: Instant) -> Ab
     About {
         date: output("date", &["-u", "+%Y-%m-%d %H:%M UTC"]),
         processors: std::thread::available_parallelism().map_or(0, usize::from),
-        kernel: output("uname", &["-sr"]),
+        // Without what a builder of kernels adds.
+        kernel: output("uname", &["-sr"])
+            .split('-')
+            .next()
+            .unwrap_or_default()
+            .to_owned(),
         filesystem: filesystem(scratch),
         rustc: output("rustc", &["--version"]),
         repeats,

@@ -153,11 +153,12 @@ fn appended(append: Appending, table: &mut Table, ledger: &mut Ledger, commit: u
     // Raised when it was accepted already, but for what a run was created with.
     live.next_seq = live.next_seq.max(append.first_seq + things as u64);
     let before = live.tail_bytes;
+    let newest = live.tail.last().map(|frame| frame.commit);
     append.frames.for_each(|frame| live.push(frame, commit));
     let bytes = live.tail_bytes - before;
     if append.taken == 0 && append.end.is_none() {
         // Nothing but its length has changed, so nothing else is looked at.
-        ledger.count(run, things);
+        ledger.count_after(run, things, newest);
         return ledger.grown(live, bytes);
     }
     if append.taken > 0 {

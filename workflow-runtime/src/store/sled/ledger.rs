@@ -205,10 +205,16 @@ impl Ledger {
 
     /// Counts what the newest file holds of a run.
     pub(super) fn count(&mut self, run: RunId, things: usize) {
+        self.count_after(run, things, None);
+    }
+
+    /// The same for a run of which something else is needed of a commit: if that is in the file too, the run is known to be.
+    pub(super) fn count_after(&mut self, run: RunId, things: usize, before: Option<u64>) {
         let file = self.newest();
         file.live += things as u64;
         file.frames += things as u64;
-        if file.runs.last() != Some(&run) {
+        let is_listed = before.is_some_and(|commit| commit >= file.first);
+        if !is_listed && file.runs.last() != Some(&run) {
             file.runs.push(run);
         }
     }
@@ -252,6 +258,12 @@ impl Ledger {
     pub(super) fn take_drowsy(&mut self) -> Vec<RunId> {
         let left = self.drowsy.len().saturating_sub(RUNS_AT_ONCE);
         self.drowsy.split_off(left)
+    }
+
+    /// Returns how often runs are listed for files of the log.
+    #[cfg(test)]
+    pub(super) fn listed(&self) -> usize {
+        self.files.iter().map(|file| file.runs.len()).sum()
     }
 
     /// Enters a committed change of a note.

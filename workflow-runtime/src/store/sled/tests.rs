@@ -137,6 +137,27 @@ async fn a_run_that_grows_long_is_archived_before_it_ends() {
     assert!(archived() > 0, "it is long");
 }
 
+#[tokio::test]
+async fn a_run_is_listed_once_for_a_file_of_the_log_however_often_it_writes() {
+    let directory = tempfile::tempdir().expect("a temporary directory");
+    let path = directory.path().join("store");
+    let store = SledStore::open(path, SledOptions::default()).expect("a new store opens");
+    for n in 1..=3 {
+        store.create(new_run(n)).await.expect("created");
+    }
+    for seq in 1..=20 {
+        for n in 1..=3 {
+            store.append(append(n, seq, 10)).await.expect("appended");
+        }
+    }
+    assert_eq!(store.shared.lock().ledger.listed(), 3);
+    for n in 1..=3 {
+        let asleep = store.put_to_sleep(header(n).run, Epoch::FIRST, None).await;
+        asleep.expect("it sleeps");
+    }
+    assert_eq!(store.shared.lock().ledger.listed(), 3);
+}
+
 impl Closed {
     /// Makes a store with a run that has segments, two short live ones and a finished one.
     pub(super) async fn new() -> Self {
