@@ -98,6 +98,12 @@ fn the_child_does_its_task() {
                 }
             }
         }
+        ["doze", runs, len] => {
+            let (runs, len) = (runs.parse().expect("a number"), len.parse());
+            let open = SledStore::open(&store, short_log()).expect("the store opens");
+            runtime.block_on(doze(&open, runs, len.expect("a length")));
+            std::mem::forget(open);
+        }
         ["grow", rounds, each, len, skip] => {
             let number = |word: &str| word.parse::<u64>().expect("a number");
             let (options, synced) = match skip {
@@ -135,6 +141,39 @@ pub(super) fn small_log() -> SledOptions {
 /// A log in small files, of which there are enough at a time for runs to sleep in it.
 fn short_log() -> SledOptions {
     SledOptions::default().log_file_bytes_for_tests(32 * 1024)
+}
+
+/// Lets runs fall asleep, each with two acknowledged frames, and has an archive follow before anything else asks for a sync: of runs that
+/// end, which nobody is told of. Every third run is woken and falls asleep once more.
+async fn doze(store: &SledStore, runs: u64, len: usize) {
+    for n in 0..runs {
+        store.create(new_run(n, len)).await.expect("created");
+        say(&format!("ack {n} 1 {len}"));
+        let mut epoch = Epoch::FIRST;
+        let is_woken = n % 3 == 2;
+        for seq in 1..=1 + u64::from(is_woken) {
+            if seq > 1 {
+                let claim = store.claim(id(n), 0).await.expect("claimed");
+                epoch = claim.expect("there").epoch;
+            }
+            let one = append(n, epoch, seq, len);
+            store.append(one).await.expect("appended");
+            say(&format!("ack {n} {} {len}", seq + 1));
+            let asleep = store.put_to_sleep(id(n), epoch, None).await;
+            asleep.expect("it sleeps");
+        }
+        if n % 8 == 7 {
+            let other = 1_000_000 + n;
+            let mut run = new_run(other, 9_000);
+            run.durability = Durability::Buffered;
+            store.create(run).await.expect("created");
+            let mut end = ending(other, Epoch::FIRST, 1, 9_000);
+            end.durability = Durability::Buffered;
+            store.append(end).await.expect("ended");
+            // Longer than the archiver waits in a lull.
+            tokio::time::sleep(std::time::Duration::from_millis(40)).await;
+        }
+    }
 }
 
 /// Lets some runs grow that forget again and again what they had, as a checkpoint has them do it. One of them

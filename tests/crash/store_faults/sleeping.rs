@@ -25,6 +25,7 @@ async fn expect_kept(task: &str, kind: u8, lucks: impl Fn(usize) -> Vec<Luck>) {
 #[tokio::test]
 async fn a_file_of_the_log_is_there_until_those_who_sleep_behind_it_are_on_the_disk() {
     expect_kept("tell 3 150 200 short", b'U', |_| vec![Luck::Names]).await;
+    expect_kept("doze 400 300", b'U', |_| vec![Luck::Names]).await;
 }
 
 #[tokio::test]
@@ -34,4 +35,5 @@ async fn a_power_cut_while_runs_fall_asleep_in_the_log_and_are_woken_loses_nothi
         vec![Luck::None, Luck::Some(seed), Luck::Pages(seed, 4)]
     };
     expect_kept("tell 3 150 200 short", b'W', lucks).await;
+    expect_kept("doze 400 300", b'W', lucks).await;
 }

@@ -10,6 +10,7 @@ use tokio::sync::oneshot;
 use super::super::change::Written;
 use super::super::group::Group;
 use super::super::op::Op;
+use super::super::salvage::Salvage;
 use super::super::tests::{append, ending, header, new_run};
 use super::super::{SledOptions, SledStore, log};
 use super::*;
@@ -193,8 +194,8 @@ async fn runs_that_sleep_in_the_log_move_to_the_database_before_it_is_too_long()
     }
 }
 
-#[tokio::test]
-async fn what_the_log_tells_of_a_run_whose_beginning_is_gone_counts_from_where_it_fell_asleep() {
+/// A store in whose log run 1 sleeps with 30 frames, of which the file with the first ones is gone.
+async fn without_beginning() -> Directory {
     let directory = Directory::new();
     let store = directory.open_small();
     create_asleep(&store, 1).await;
@@ -213,13 +214,38 @@ async fn what_the_log_tells_of_a_run_whose_beginning_is_gone_counts_from_where_i
     }
     let first = log::file_path(&log::directory(&directory.path), 0);
     assert!(!first.exists(), "the file with its beginning is gone");
-    drop(store);
+    assert!(store.shared.lock().table.dozing.contains(header(1).run));
+    directory
+}
+
+#[tokio::test]
+async fn what_the_log_tells_of_a_run_whose_beginning_is_gone_counts_from_where_it_fell_asleep() {
+    let directory = without_beginning().await;
     for _ in 0..2 {
         drop(directory.open_small());
         let store = directory.open_small();
         let frames = store.frames(header(1).run, 0, 100).await;
         assert_eq!(frames.expect("readable").len(), 30);
         store.check().await.expect("sound");
+    }
+}
+
+#[tokio::test]
+async fn a_repair_finds_all_of_a_run_that_sleeps_in_the_log_with_or_without_the_database() {
+    for without in [false, true] {
+        let directory = without_beginning().await;
+        if without {
+            fs::write(directory.path.join("db"), vec![0; 100_000]).expect("written");
+        }
+        let scratch = tempfile::tempdir().expect("a temporary directory");
+        let salvage = Salvage::begin(&directory.path).expect("nobody has it open");
+        let found = salvage.read(&directory.path, scratch.path());
+        let found = found.expect("readable");
+        let run = &found.runs[&header(1).run];
+        assert_eq!(run.frames.len(), 30, "without the database: {without}");
+        let state = &run.header.as_ref().expect("it has a header").state;
+        assert!(matches!(state, RunState::Asleep { .. }), "{state:?}");
+        assert_eq!(found.damage.is_empty(), !without, "{:?}", found.damage);
     }
 }
 
