@@ -8,11 +8,9 @@
 
 use std::path::Path;
 
-use bytes::Bytes;
-
 use super::annex;
 use super::block::{Block, Chain, Item};
-use super::bytes::{Census, Malformed};
+use super::bytes::Census;
 use super::change::{Dozed, Written, doze};
 use super::database::{Database, corrupt, describe};
 use super::doze::{self, Slumber};
@@ -245,8 +243,14 @@ impl Recovery<'_> {
         for item in items {
             match item {
                 Item::Slept(begins, record) => {
-                    let slept = self.replay_sleep(Written { commit, at }, begins, &record);
-                    slept?.map_err(|wrong| corrupt(place.to_owned(), wrong))?;
+                    let slumber = Slumber::decode(&record);
+                    let slumber = slumber.map_err(|wrong| corrupt(place.to_owned(), wrong))?;
+                    let dozed = Dozed {
+                        at: begins,
+                        len: record.len(),
+                        frames: slumber.stored.frames,
+                    };
+                    self.replay_sleep(Written { commit, at }, dozed, slumber)?;
                 }
                 item => self.replay_item(commit, place, item)?,
             }
@@ -255,24 +259,10 @@ impl Recovery<'_> {
     }
 
     /// Has a run sleep in the log again.
-    fn replay_sleep(
-        &mut self,
-        block: Written,
-        at: usize,
-        record: &Bytes,
-    ) -> StoreResult<Result<(), Malformed>> {
-        let slumber = match Slumber::decode(record) {
-            Ok(slumber) => slumber,
-            Err(wrong) => return Ok(Err(wrong)),
-        };
+    fn replay_sleep(&mut self, block: Written, dozed: Dozed, slumber: Slumber) -> StoreResult<()> {
         let (run, wake_at) = (slumber.run(), slumber.wake_at());
-        let dozed = Dozed {
-            at,
-            len: record.len(),
-            frames: slumber.stored.frames,
-        };
         match self.told(run, block.commit)? {
-            Told::Old => return Ok(Ok(())),
+            Told::Old => return Ok(()),
             Told::News => {
                 let state = RunState::Asleep { wake_at };
                 self.table.set_state(run, state).expect("in memory");
@@ -286,15 +276,10 @@ impl Recovery<'_> {
             }
         }
         if let Some(place) = dozed.place(block) {
-            doze(
-                &mut self.table,
-                &mut self.ledger,
-                run,
-                wake_at,
-                (place, dozed),
-            );
+            let (table, ledger) = (&mut self.table, &mut self.ledger);
+            doze(table, ledger, run, wake_at, (place, dozed));
         }
-        Ok(Ok(()))
+        Ok(())
     }
 
     /// Takes a run back into memory that slept in the log up to here.

@@ -12,7 +12,7 @@ use bytes::Bytes;
 use tokio::sync::oneshot;
 
 use super::database::Database;
-use super::doze::Slumber;
+use super::doze::{Slumber, Turn};
 use super::judge::take_back;
 use super::layout::{ALWAYS_KEPT, Layout};
 use super::op::Op;
@@ -344,12 +344,9 @@ fn asleep_in_log(
 }
 
 /// A sleeper's place in the order of waking.
-fn place(sleeper: &Sleeper) -> (bool, Timestamp, RunId) {
-    place_of(sleeper.wake_at, sleeper.run)
-}
-
-fn place_of(wake_at: Option<Timestamp>, run: RunId) -> (bool, Timestamp, RunId) {
-    (wake_at.is_none(), wake_at.unwrap_or_default(), run)
+fn place(sleeper: &Sleeper) -> Turn {
+    let wake_at = sleeper.wake_at;
+    (wake_at.is_none(), wake_at.unwrap_or_default(), sleeper.run)
 }
 
 /// Returns a run in memory as a sleeper, if it sleeps. If letters wait for it, it is due.
