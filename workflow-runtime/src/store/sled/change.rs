@@ -4,7 +4,7 @@
 
 use bytes::Bytes;
 
-use super::doze::Place;
+use super::doze::{Place, Slumber};
 use super::ledger::Ledger;
 use super::op::Appending;
 use super::table::{Live, Table};
@@ -142,6 +142,15 @@ pub(super) fn doze(
         .dozing
         .insert(header.position(), &header.namespace, wake_at, place);
     true
+}
+
+/// Takes a run that slept in the log back into memory, where it still sleeps.
+pub(super) fn rouse(table: &mut Table, ledger: &mut Ledger, place: Place, slumber: Slumber) {
+    let run = slumber.run();
+    table.dozing.remove(run);
+    table.insert(slumber.into_live(place.commit));
+    let live = table.runs.get_mut(&run).expect("it was just inserted");
+    ledger.rouse(live, place.commit);
 }
 
 fn appended(append: Appending, table: &mut Table, ledger: &mut Ledger, commit: u64) {

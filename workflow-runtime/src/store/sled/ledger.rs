@@ -221,8 +221,11 @@ impl Ledger {
 
     /// Returns the commit that the file begins with in which a commit's block lies.
     pub(super) fn file_of(&self, commit: u64) -> u64 {
-        let file = self.files.partition_point(|file| file.first <= commit) - 1;
-        self.files[file].first
+        self.files[self.index_of(commit)].first
+    }
+
+    fn index_of(&self, commit: u64) -> usize {
+        self.files.partition_point(|file| file.first <= commit) - 1
     }
 
     /// Says whether the log is so short that runs may sleep in it.
@@ -247,7 +250,7 @@ impl Ledger {
 
     /// A run that slept in the log is back in memory: each of its frames needs the block now.
     pub(super) fn rouse(&mut self, live: &mut Live, commit: u64) {
-        let file = self.files.partition_point(|file| file.first <= commit) - 1;
+        let file = self.index_of(commit);
         self.files[file].live += live.tail.len() as u64 - 1;
         if live.needs_before(self.sweeping_to) {
             self.enqueue(live);
@@ -451,7 +454,7 @@ impl Ledger {
 
     /// Counts that something in a commit's block is no longer needed, and returns the file's place.
     pub(super) fn release(&mut self, commit: u64) -> usize {
-        let file = self.files.partition_point(|file| file.first <= commit) - 1;
+        let file = self.index_of(commit);
         let known = &mut self.files[file];
         known.live -= 1;
         if known.live == 0 {

@@ -11,7 +11,7 @@ use std::path::Path;
 use super::annex;
 use super::block::{Block, Chain, Item};
 use super::bytes::Census;
-use super::change::{Dozed, Written, doze};
+use super::change::{Dozed, Written, doze, rouse};
 use super::database::{Database, corrupt, describe};
 use super::doze::{self, Slumber};
 use super::files::Mark;
@@ -290,11 +290,8 @@ impl Recovery<'_> {
         let first = self.ledger.file_of(place.commit);
         let slumber = doze::read(self.store, first, place, run)?;
         let missing = || corrupt(format!("the record of {run}"), "its file is missing");
-        let live = slumber.ok_or_else(missing)?.into_live(place.commit);
-        self.table.dozing.remove(run);
-        self.table.insert(live);
-        let live = self.table.runs.get_mut(&run).expect("just inserted");
-        self.ledger.rouse(live, place.commit);
+        let slumber = slumber.ok_or_else(missing)?;
+        rouse(&mut self.table, &mut self.ledger, place, slumber);
         Ok(())
     }
 

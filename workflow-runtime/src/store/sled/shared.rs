@@ -13,6 +13,7 @@ use std::time::{Duration, Instant};
 
 use tokio::sync::watch;
 
+use super::change;
 use super::database::{Database, corrupt};
 use super::deletions::Deletion;
 use super::doze::{self, Place, Slumber};
@@ -479,14 +480,9 @@ impl State {
 
     /// Takes a run back into memory that was read from the log, unless somebody else did meanwhile.
     fn rouse(&mut self, place: Place, slumber: Slumber) {
-        let run = slumber.run();
-        if self.table.dozing.place(run) != Some(place) {
-            return;
+        if self.table.dozing.place(slumber.run()) == Some(place) {
+            change::rouse(&mut self.table, &mut self.ledger, place, slumber);
         }
-        self.table.dozing.remove(run);
-        self.table.insert(slumber.into_live(place.commit));
-        let live = self.table.runs.get_mut(&run).expect("it was just inserted");
-        self.ledger.rouse(live, place.commit);
     }
 
     /// Says whether the archiver rests and should not.
