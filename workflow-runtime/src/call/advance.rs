@@ -9,15 +9,15 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
-use super::begin::Begun;
+use super::begin::{Begun, Outset};
 use super::keyed::Consulted;
 use super::outcome::{AttemptEnd, Settled, panic_message, settle};
-use super::running::Running;
+use super::running::Over;
 use super::step::{Doing, Stage, StepCall};
 use crate::clock::Timestamp;
 use crate::context::Scope;
 use crate::digest::InputDigest;
-use crate::engine::core::{RunCore, Trouble};
+use crate::engine::core::{Began, RunCore, Trouble};
 use crate::engine::outbox::Pushed;
 use crate::engine::signal::CallWaker;
 use crate::ids::StepId;
@@ -25,12 +25,13 @@ use crate::journal::{Companion, Draft, Outcome};
 use crate::payload::Place;
 
 impl<'step, R> StepCall<'step, R> {
-    /// Begins, polls and ends attempts as far as they go now.
+    /// Begins, polls and ends attempts as far as they go now; the first one, if the run has begun it, from there on.
     pub(super) fn advance(
         &mut self,
         scope: &Arc<Scope>,
         id: StepId,
         called_at: Timestamp,
+        mut begun: Option<Began>,
         cx: &mut Context<'_>,
     ) {
         loop {
@@ -62,11 +63,11 @@ impl<'step, R> StepCall<'step, R> {
                 Doing::BackingOff(..) => *doing = Doing::Nothing,
                 Doing::Nothing | Doing::Ready(_) => {
                     let made = made(called_at);
-                    let ready = match std::mem::replace(doing, Doing::Nothing) {
-                        Doing::Ready(running) => Some(running),
-                        _ => None,
+                    let from = match std::mem::replace(doing, Doing::Nothing) {
+                        Doing::Ready(running) => Outset::Ready(running),
+                        _ => begun.take().map_or(Outset::Nothing, Outset::Begun),
                     };
-                    if self.start(made, ready, cx).is_break() {
+                    if self.start(made, from, cx).is_break() {
                         return;
                     }
                 }
@@ -76,7 +77,11 @@ impl<'step, R> StepCall<'step, R> {
                     };
                     let made = made(running.began_at);
                     let pushed = running.take_pushed();
-                    self.end(&made, end, pushed, cx);
+                    let over = match std::mem::replace(doing, Doing::Nothing) {
+                        Doing::Running(running) => Some(running.over()),
+                        _ => None,
+                    };
+                    self.end(&made, end, pushed, over, cx);
                 }
             }
         }
@@ -86,10 +91,11 @@ impl<'step, R> StepCall<'step, R> {
     fn start(
         &mut self,
         mut made: Made<'_>,
-        ready: Option<Running<'step, R>>,
+        from: Outset<'step, R>,
         cx: &mut Context<'_>,
     ) -> ControlFlow<()> {
-        let (core, id, is_new) = (made.scope.core(), made.id, ready.is_none());
+        let is_new = !matches!(from, Outset::Ready(_));
+        let (core, id) = (made.scope.core(), made.id);
         if is_new {
             match self.consult(&made, cx) {
                 Consulted::Run => {}
@@ -102,7 +108,7 @@ impl<'step, R> StepCall<'step, R> {
                 }
             }
         }
-        match self.begin(&mut made, ready, cx) {
+        match self.begin(&mut made, from, cx) {
             Begun::Running(mut running) => {
                 let polled = match is_new {
                     true => running.begin(),
@@ -110,22 +116,22 @@ impl<'step, R> StepCall<'step, R> {
                 };
                 // Most bodies that do not wait are over with their first poll: they are kept nowhere.
                 let Poll::Ready(end) = polled else {
-                    core.watch_body(id, &running.waker);
+                    core.watch_body(id, running.waker.call());
                     self.set_doing(Doing::Running(running));
                     return ControlFlow::Break(());
                 };
                 made.began_at = running.began_at;
                 let pushed = running.take_pushed();
-                self.end(&made, end, pushed, cx);
+                self.end(&made, end, pushed, Some(running.over()), cx);
             }
             Begun::Ready(running) => {
-                core.watch_body(id, &running.waker);
+                core.watch_body(id, running.waker.call());
                 self.set_doing(Doing::Ready(running));
                 return ControlFlow::Break(());
             }
             Begun::Interrupted => {
                 cold_path();
-                self.end(&made, AttemptEnd::Interrupted, Vec::new(), cx);
+                self.end(&made, AttemptEnd::Interrupted, Vec::new(), None, cx);
             }
             Begun::Not => {
                 self.let_go_key();
@@ -142,7 +148,14 @@ impl<'step, R> StepCall<'step, R> {
     }
 
     /// Judges an attempt that has ended: hands the outcome in, or backs off.
-    fn end(&mut self, made: &Made<'_>, end: AttemptEnd<R>, pushed: Vec<Pushed>, cx: &Context<'_>) {
+    fn end(
+        &mut self,
+        made: &Made<'_>,
+        end: AttemptEnd<R>,
+        pushed: Vec<Pushed>,
+        over: Option<Over>,
+        cx: &Context<'_>,
+    ) {
         let core = made.scope.core();
         let policy = self.policy.over(&core.services.config);
         let name = self.definition.name;
@@ -185,7 +198,7 @@ impl<'step, R> StepCall<'step, R> {
                 }
                 // What failed has sent nothing.
                 let pushed = if ok { pushed } else { Vec::new() };
-                self.hand_in(made, &outcome, companion, pushed);
+                self.hand_in(made, &outcome, companion, pushed, over);
                 Doing::HandedIn(decoded)
             }
             Settled::Park(obstacle) => {
@@ -207,6 +220,7 @@ impl<'step, R> StepCall<'step, R> {
         outcome: &Outcome,
         companion: Option<Box<dyn Companion>>,
         pushed: Vec<Pushed>,
+        over: Option<Over>,
     ) {
         let core = made.scope.core();
         if self.definition.undo.is_some() {
@@ -219,13 +233,14 @@ impl<'step, R> StepCall<'step, R> {
             draft = Some(made.completed(self.definition.name, self.site, input, outcome));
         });
         let draft = draft.expect("the input is shown once, or that there is none");
-        core.hand_in(
-            made.id,
-            draft
-                .durable(self.durability())
-                .with(companion)
-                .with_messages(pushed),
-        );
+        let draft = draft
+            .durable(self.durability())
+            .with(companion)
+            .with_messages(pushed);
+        match over {
+            Some(over) => core.hand_in_and_end(made.id, draft, over.into_waker()),
+            None => core.hand_in(made.id, draft),
+        }
     }
 }
 

@@ -10,17 +10,33 @@ use crate::engine::resources::MissingResource;
 
 /// What one attempt is given.
 pub struct Attempt {
-    pub(super) context: Arc<StepContext>,
+    /// What its body is polled in.
+    pub(super) ambient: Ambient,
 }
 
 impl Attempt {
+    pub(super) fn new(context: Arc<StepContext>) -> Self {
+        Self {
+            ambient: Ambient::Step(context),
+        }
+    }
+
+    pub(super) fn context(&self) -> &Arc<StepContext> {
+        match &self.ambient {
+            Ambient::Step(context) => context,
+            Ambient::Outside | Ambient::Workflow(_) => {
+                unreachable!("it is lent only while its body is polled")
+            }
+        }
+    }
+
     /// Returns the resource of a type, for a `#[resource]` parameter.
     ///
     /// # Errors
     ///
     /// Names the type if the engine was given no such resource.
     pub fn resource<T: ?Sized + Send + Sync + 'static>(&self) -> Result<Arc<T>, MissingResource> {
-        self.context.resources().get()
+        self.context().resources().get()
     }
 }
 
@@ -30,7 +46,7 @@ where
     R: Send + 'static,
     F: FnOnce() -> R + Send + 'static,
 {
-    let context = attempt.context.clone();
+    let context = attempt.context().clone();
     async move {
         // Until what it returned was heard: a run that ends must not look away in between.
         let _heard = Running::begin(context.clone());

@@ -7,7 +7,7 @@
 use std::hint::cold_path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize};
-use std::task::{Context, Waker};
+use std::task::Context;
 
 use super::Announced;
 use super::advance::Made;
@@ -16,14 +16,24 @@ use super::running::{BodyFuture, Counted, Running};
 use super::step::StepCall;
 use crate::audit::called;
 use crate::context::{StepContext, StepHome};
-use crate::engine::core::{Asks, BeganBody, Clearance, RunCore, Trouble};
+use crate::engine::core::{Asks, Began, BeganBody, Clearance, RunCore, Trouble};
 use crate::engine::obstacle::Obstacle;
 use crate::engine::outbox::Pushing;
 use crate::engine::resources::MissingResource;
-use crate::engine::signal::CallWaker;
+use crate::engine::signal::BodyWaker;
 use crate::journal::{Draft, Source, StepIntentParts};
 use crate::payload::Place;
 use crate::store::{Durability, ParkReason};
+
+/// Where an attempt goes on.
+pub(super) enum Outset<'step, R> {
+    /// At its beginning.
+    Nothing,
+    /// The run has begun it.
+    Begun(Began),
+    /// Its body was ready to start.
+    Ready(Running<'step, R>),
+}
 
 /// How far an attempt has come.
 pub(super) enum Begun<'step, R> {
@@ -59,11 +69,26 @@ impl<'step, R> StepCall<'step, R> {
         );
     }
 
+    /// What its body asks for before it starts.
+    fn asks(&self, core: &RunCore) -> Asks {
+        let durability = self.durability();
+        let durability = durability.unwrap_or(core.services.config.durability);
+        Asks {
+            announced: self.definition.announced != Announced::No,
+            synced: durability == Durability::Synced,
+        }
+    }
+
+    /// The same, if an earlier process cannot have announced it: nothing is to be asked then before its first attempt begins.
+    pub(super) fn asks_only(&self, core: &RunCore) -> Option<Asks> {
+        (self.definition.announced == Announced::No).then(|| self.asks(core))
+    }
+
     /// Begins an attempt as far as it may, from the start or from where it waited.
     pub(super) fn begin(
         &self,
         made: &mut Made<'_>,
-        ready: Option<Running<'step, R>>,
+        from: Outset<'step, R>,
         cx: &Context<'_>,
     ) -> Begun<'step, R> {
         let core = made.scope.core();
@@ -74,14 +99,15 @@ impl<'step, R> StepCall<'step, R> {
             (made.attempt, made.began_at) = (intended.attempt, intended.at);
             return Begun::Interrupted;
         }
-        let durability = self.durability();
-        let durability = durability.unwrap_or(core.services.config.durability);
-        let asks = Asks {
-            announced: self.definition.announced != Announced::No,
-            synced: durability == Durability::Synced,
+        let asks = self.asks(core);
+        let ready = match from {
+            Outset::Ready(running) => Some((running, BeganBody::ToBeCleared)),
+            Outset::Begun(began) => self.make_ready(made, began, cx),
+            Outset::Nothing => {
+                self.make_ready(made, core.begin_body(made.id, asks, cx.waker()), cx)
+            }
         };
-        let ready = ready.map(|running| (running, BeganBody::ToBeCleared));
-        let Some((mut running, began)) = ready.or_else(|| self.make_ready(made, asks, cx)) else {
+        let Some((mut running, began)) = ready else {
             return Begun::Not;
         };
         let clearance = match began {
@@ -92,7 +118,7 @@ impl<'step, R> StepCall<'step, R> {
             Clearance::Start => {
                 running.began_at = core.services.clock.now();
                 running.deadline = self.policy.timeout.map(|limit| {
-                    let waker = Waker::from(running.waker.clone());
+                    let waker = running.waker.waker().clone();
                     let timers = &core.services.timers;
                     timers.wake_at(running.began_at.after(limit), waker)
                 });
@@ -129,19 +155,18 @@ impl<'step, R> StepCall<'step, R> {
     fn make_ready(
         &self,
         made: &Made<'_>,
-        asks: Asks,
+        (began, waker): Began,
         cx: &Context<'_>,
     ) -> Option<(Running<'step, R>, BeganBody)> {
         let (core, id) = (made.scope.core(), made.id);
-        let began = core.begin_body(id, asks);
         if began == BeganBody::No {
             return None;
         }
-        let waker = CallWaker::of_body(cx.waker(), &core.signal);
+        let waker = waker.unwrap_or_else(|| BodyWaker::new(cx.waker(), &core.signal));
         called::remember(self.definition, &core.identity().workflow_name);
         let context = self.context(core, made);
-        let attempt = Counted(Attempt { context });
-        let future = match self.body_of(made, &attempt.0) {
+        let attempt = Counted::new(Attempt::new(context));
+        let future = match self.body_of(made, &attempt.attempt) {
             Ok(future) => future,
             Err(obstacle) => {
                 cold_path();

@@ -73,9 +73,7 @@ impl<R> Future for Direct<'_, R> {
         );
         if this.future.is_none() {
             let context = this.context();
-            let attempt = Attempt {
-                context: context.clone(),
-            };
+            let attempt = Attempt::new(context.clone());
             let future = this.call.body.attempt(&attempt).unwrap_or_else(|missing| {
                 panic!(
                     "step `{name}` asks for a resource of type `{}`: provide it with \

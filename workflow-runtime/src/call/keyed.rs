@@ -329,7 +329,7 @@ impl<R> StepCall<'_, R> {
                 tracing::debug!(
                     run = %core.run(), step = %made.id, name, conflict, "step answered by its key"
                 );
-                self.hand_in(made, &outcome, None, Vec::new());
+                self.hand_in(made, &outcome, None, Vec::new(), None);
                 self.set_doing(Doing::HandedIn(decoded));
             }
             Settled::Park(obstacle) => core.trouble(Trouble::Park(obstacle)),

@@ -10,7 +10,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::task::{Context, Poll, Waker};
+use std::task::{Context, Poll};
 
 use bytes::Bytes;
 
@@ -18,11 +18,11 @@ use super::args::{NamedStepArgs, OrderedStepArgs, StepArgs};
 use super::attempt::Attempt;
 use super::outcome::{AttemptEnd, panic_message};
 use crate::clock::Timestamp;
-use crate::context::{Ambient, StepContext, enter};
+use crate::context::{StepContext, lend};
 use crate::digest::{DigestError, InputDigest, digest};
 use crate::engine::outbox::Pushed;
 use crate::engine::resources::MissingResource;
-use crate::engine::signal::CallWaker;
+use crate::engine::signal::BodyWaker;
 use crate::engine::timers::Deadline;
 use crate::payload::Payloads;
 
@@ -74,7 +74,7 @@ pub(super) struct Running<'step, R> {
     /// What a test has it wait for first.
     #[cfg(feature = "testing")]
     pub(super) delay: crate::testing::Delay,
-    pub(super) waker: Arc<CallWaker>,
+    pub(super) waker: BodyWaker,
     pub(super) deadline: Option<Deadline>,
     pub(super) timed_out: bool,
     pub(super) began_at: Timestamp,
@@ -84,16 +84,30 @@ pub(super) struct Running<'step, R> {
 }
 
 /// An attempt whose body was counted when it began; the run is told when it ends, however it does.
-pub(super) struct Counted(pub(super) Attempt);
+pub(super) struct Counted {
+    pub(super) attempt: Attempt,
+    /// The run was told.
+    told: bool,
+}
 
 impl Counted {
+    pub(super) fn new(attempt: Attempt) -> Self {
+        Self {
+            attempt,
+            told: false,
+        }
+    }
+
     fn context(&self) -> &Arc<StepContext> {
-        &self.0.context
+        self.attempt.context()
     }
 }
 
 impl Drop for Counted {
     fn drop(&mut self) {
+        if self.told {
+            return;
+        }
         let context = self.context();
         if let Some(run) = context.run() {
             run.end_body(context.call);
@@ -101,7 +115,33 @@ impl Drop for Counted {
     }
 }
 
+/// A body that is over and gone, which its run is to be told.
+pub(super) struct Over {
+    counted: Counted,
+    waker: BodyWaker,
+}
+
+impl Over {
+    /// Leaves it to the caller to tell the run, and returns the body's waker.
+    pub(super) fn into_waker(mut self) -> BodyWaker {
+        self.counted.told = true;
+        self.waker
+    }
+}
+
 impl<R> Running<'_, R> {
+    /// Drops the body, which is over.
+    pub(super) fn over(self) -> Over {
+        let Self {
+            future,
+            waker,
+            attempt: counted,
+            ..
+        } = self;
+        drop(future);
+        Over { counted, waker }
+    }
+
     /// Takes the messages that the body has pushed.
     pub(super) fn take_pushed(&self) -> Vec<Pushed> {
         self.attempt.context().pushed.take()
@@ -110,21 +150,21 @@ impl<R> Running<'_, R> {
     /// Polls the body. A body that is ready beats its deadline; a blocking one that is past its
     /// deadline is waited for, because it cannot be stopped.
     pub(super) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<AttemptEnd<R>> {
-        self.waker.follow(cx.waker());
+        self.waker.call().follow(cx.waker());
         self.begin()
     }
 
     /// The same for the first time, by whoever made its waker.
     pub(super) fn begin(&mut self) -> Poll<AttemptEnd<R>> {
-        let waker = Waker::from(self.waker.clone());
+        let waker = self.waker.waker();
         let polled = catch_unwind(AssertUnwindSafe(|| {
-            let _entered = enter(Ambient::Step(self.attempt.context().clone()));
+            let _entered = lend(&mut self.attempt.attempt.ambient);
             let _span = self.span.enter();
             #[cfg(feature = "testing")]
-            if self.delay.poll(&waker).is_pending() {
+            if self.delay.poll(waker).is_pending() {
                 return Poll::Pending;
             }
-            self.future.as_mut().poll(&mut Context::from_waker(&waker))
+            self.future.as_mut().poll(&mut Context::from_waker(waker))
         }));
         let end = match polled {
             Ok(Poll::Ready(_)) | Err(_) if self.timed_out => AttemptEnd::TimedOut,
@@ -144,7 +184,7 @@ impl<R> Running<'_, R> {
                     return Poll::Pending;
                 };
                 if !deadline.is_over() {
-                    deadline.rearm(&waker);
+                    deadline.rearm(waker);
                     return Poll::Pending;
                 }
                 self.timed_out = true;

@@ -69,7 +69,7 @@ impl<'step, R> StepCall<'step, R> {
             site: self.site,
             run: core.run(),
             call: made.id,
-            step: attempt.context.step,
+            step: attempt.context().step,
             attempt: made.attempt,
             input: self.body.encode_input(&payloads, usize::MAX),
         };

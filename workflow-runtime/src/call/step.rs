@@ -26,7 +26,7 @@ use super::undo::UndoFuture;
 use crate::clock::Timestamp;
 use crate::context::Scope;
 use crate::digest::InputDigest;
-use crate::engine::core::{Delivered, RunCore, Trouble, Turn};
+use crate::engine::core::{Began, Delivered, RunCore, Trouble, Turn};
 use crate::engine::obstacle::Obstacle;
 use crate::engine::resources::{MissingResource, Resources};
 use crate::engine::signal::CallWaker;
@@ -220,9 +220,9 @@ impl<'step, R> StepCall<'step, R> {
         let core = scope.core();
         let turn = match self.stage {
             Stage::Made => self.register(scope, id, cx),
-            _ => Some(core.turn(id, cx.waker())),
+            _ => Some((core.turn(id, cx.waker()), None)),
         };
-        let Some(turn) = turn else {
+        let Some((turn, begun)) = turn else {
             return Poll::Pending;
         };
         match turn {
@@ -243,7 +243,7 @@ impl<'step, R> StepCall<'step, R> {
                 {
                     return Poll::Pending;
                 }
-                self.advance(scope, id, called_at, cx);
+                self.advance(scope, id, called_at, begun, cx);
                 Poll::Pending
             }
         }
@@ -271,8 +271,13 @@ impl<'step, R> StepCall<'step, R> {
         true
     }
 
-    /// Registers the call, and says what it is to do; `None` if it cannot be registered.
-    fn register(&mut self, scope: &Scope, id: StepId, cx: &Context<'_>) -> Option<Turn> {
+    /// Registers the call, and says what it is to do and whether its first attempt has begun; `None` if it cannot be registered.
+    fn register(
+        &mut self,
+        scope: &Scope,
+        id: StepId,
+        cx: &Context<'_>,
+    ) -> Option<(Turn, Option<Began>)> {
         let (core, name) = (scope.core(), self.definition.name);
         match self.body.digest() {
             Ok(digest) => {
@@ -285,13 +290,15 @@ impl<'step, R> StepCall<'step, R> {
                     fresh_for: self.definition.fresh_for,
                 };
                 let turn = match (self.definition.undo, &self.keyed) {
-                    (None, None) => core.register_for_turn(view, cx.waker()),
+                    (None, None) => {
+                        core.register_for_turn(view, cx.waker(), self.asks_only(core))
+                    }
                     _ => {
                         core.register(view, cx.waker());
                         if self.register_key(scope, id, digest.strict) {
                             self.register_undo(core, id);
                         }
-                        core.turn(id, cx.waker()) // after that, which may fail the run
+                        (core.turn(id, cx.waker()), None) // after that, which may fail the run
                     }
                 };
                 self.stage = Stage::Waiting {
@@ -399,13 +406,10 @@ impl<R> Future for StepCall<'_, R> {
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<R> {
         let this = self.get_mut();
-        let (scope, id, called_at) = match &this.home {
-            Home::Run {
-                scope,
-                id,
-                called_at,
-                ..
-            } => (scope.clone(), *id, *called_at),
+        match &this.home {
+            Home::Run { scope, .. } => {
+                assert_at_home(scope, What::Step(this.definition.name), this.site);
+            }
             Home::BadKey(scope, problem) => {
                 cold_path();
                 scope.core().trouble(Trouble::Fail(Error::fatal(problem)));
@@ -414,9 +418,20 @@ impl<R> Future for StepCall<'_, R> {
             home @ (Home::Nowhere | Home::InStep(_)) => {
                 refuse_homeless(home, this.definition.name, this.site)
             }
+        }
+        // Taken out for a moment: a copy of the scope would be counted up and down.
+        let home = std::mem::replace(&mut this.home, Home::Nowhere);
+        let polled = match &home {
+            Home::Run {
+                scope,
+                id,
+                called_at,
+                ..
+            } => this.poll_in_run(scope, *id, *called_at, cx),
+            Home::BadKey(..) | Home::Nowhere | Home::InStep(_) => Poll::Pending,
         };
-        assert_at_home(&scope, What::Step(this.definition.name), this.site);
-        this.poll_in_run(&scope, id, called_at, cx)
+        this.home = home;
+        polled
     }
 }
 

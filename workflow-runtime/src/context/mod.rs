@@ -125,6 +125,31 @@ pub(crate) fn enter(ambient: Ambient) -> Entered {
     }
 }
 
+/// Gives an ambient back when dropped, also while unwinding.
+pub(crate) struct Lent<'a> {
+    /// What was current before, as long as this lives.
+    ambient: &'a mut Ambient,
+    /// A guard belongs to the thread that made it.
+    _not_send: std::marker::PhantomData<*const ()>,
+}
+
+impl Drop for Lent<'_> {
+    fn drop(&mut self) {
+        CURRENT.with_borrow_mut(|current| std::mem::swap(current, self.ambient));
+    }
+}
+
+/// Makes an ambient current that is needed again, until the guard is dropped. Until then its owner has another one in its place.
+///
+/// Every poll does this: a copy would be counted up and down each time.
+pub(crate) fn lend(ambient: &mut Ambient) -> Lent<'_> {
+    CURRENT.with_borrow_mut(|current| std::mem::swap(current, ambient));
+    Lent {
+        ambient,
+        _not_send: std::marker::PhantomData,
+    }
+}
+
 /// Reads the current context. `read` must not poll or drop user code.
 pub(crate) fn with_current<R>(read: impl FnOnce(&Ambient) -> R) -> R {
     CURRENT.with_borrow(read)

@@ -4,6 +4,7 @@
 //! The driver decides what is delivered when; a call only registers, waits, and hands in what its
 //! body made. Nothing in here waits, and no lock is held while user code runs.
 
+mod caller;
 mod calls;
 pub(crate) mod children;
 mod clearance;
@@ -19,19 +20,19 @@ pub(crate) mod undo;
 pub(crate) mod waits;
 
 use std::hint::cold_path;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::Waker;
 
 use bytes::Bytes;
 
+use self::caller::Caller;
 use self::calls::Calls;
-use self::expected::Woken;
 use self::outside::Outside;
 use super::Services;
 use super::obstacle::Obstacle;
 use super::prepared::EncodedCall;
-use super::signal::{CallWaker, RunSignal, wake_by_engine};
+use super::signal::{BodyWaker, CallWaker, RunSignal, wake_by_engine};
 use crate::clock::Timestamp;
 use crate::context::WorkflowMetadata;
 use crate::error::Error;
@@ -41,6 +42,7 @@ use crate::journal::{Draft, Event, Outcome, RunAborted};
 use crate::replay::{Fork, Known, Past, WaitingCall};
 use crate::store::{Changes, StoreError};
 
+pub(crate) use caller::Woken;
 pub(crate) use clearance::{Asks, BeganBody, Clearance, Intended};
 pub(crate) use keyed::KeyedTurn;
 pub(crate) use phases::Phase;
@@ -52,6 +54,10 @@ pub(crate) struct RunCore {
     forks: Vec<Fork>,
     pub(crate) services: Arc<Services>,
     pub(crate) signal: Arc<RunSignal>,
+    /// The waker that the workflow is polled with.
+    waker: Waker,
+    /// The time of the last delivery. Set under the lock, by the driver; every call asks for it.
+    now: AtomicU64,
     /// Blocking bodies that have begun and not returned, also those whose calls were dropped.
     blocking: AtomicUsize,
     /// The run is to leave once what it began has finished: a copy of what the phase says, to be looked at without the
@@ -77,8 +83,6 @@ struct State {
     past: Option<Box<Past>>,
     /// Records to be written, in order.
     outbox: Vec<Draft>,
-    /// The time of the last delivery.
-    now: Timestamp,
     /// Bodies that have begun and not ended.
     bodies: usize,
     /// What keeps the run from going on.
@@ -93,15 +97,17 @@ struct State {
     keyed: Option<Box<keyed::KeyedCalls>>,
     /// How much of the journal survives a power cut.
     prefix: clearance::Prefix,
+    /// The waker of the last body, made to wake the workflow, if nobody has it any more.
+    spare_waker: Option<BodyWaker>,
 }
 
 impl State {
     /// Makes a call known, and says whether the journal has its outcome.
-    fn register(&mut self, view: WaitingCall, waker: &Waker) -> bool {
+    fn register(&mut self, view: WaitingCall, caller: Caller) -> bool {
         let WaitingCall { id, name, site, .. } = view;
         let past = self.past.as_mut();
         let recorded = past.is_some_and(|past| past.make(id, view.digest.as_ref()));
-        let taken = self.calls.insert(id, Waiting::new(view, waker, recorded));
+        let taken = self.calls.insert(id, Waiting::new(view, caller, recorded));
         // It cannot be: ids are claimed one by one. If it were, waiting for ever would hide it.
         if let Some(first) = taken {
             cold_path();
@@ -155,7 +161,7 @@ pub(crate) enum Trouble {
 
 struct Waiting {
     view: WaitingCall,
-    waker: Waker,
+    caller: Caller,
     delivered: Option<Delivered>,
     /// The outcome was handed in and is on its way to the journal.
     handed_in: bool,
@@ -170,10 +176,10 @@ struct Waiting {
 }
 
 impl Waiting {
-    fn new(view: WaitingCall, waker: &Waker, recorded: bool) -> Self {
+    fn new(view: WaitingCall, caller: Caller, recorded: bool) -> Self {
         Self {
             view,
-            waker: waker.clone(),
+            caller,
             delivered: None,
             handed_in: false,
             due: None,
@@ -192,6 +198,9 @@ pub(crate) enum Delivered {
     /// What the call itself handed in is durable now; it has the value.
     Durable,
 }
+
+/// Whether an attempt has begun, and a waker for its body if there is one.
+pub(crate) type Began = (BeganBody, Option<BodyWaker>);
 
 /// What a polled call finds.
 pub(crate) enum Turn {
@@ -213,11 +222,14 @@ impl RunCore {
         phase: Phase,
     ) -> Arc<Self> {
         let past_counts = !past.is_blank();
+        let signal = Arc::<RunSignal>::default();
         Arc::new(Self {
             identity,
             forks: past.take_forks(),
             services,
-            signal: Arc::default(),
+            waker: signal.clone().into(),
+            signal,
+            now: AtomicU64::new(now.as_micros()),
             blocking: AtomicUsize::new(0),
             leaves: AtomicBool::new(false),
             is_troubled: AtomicBool::new(false),
@@ -229,7 +241,6 @@ impl RunCore {
                 known: (!known.is_empty()).then(|| Box::new(known)),
                 past: past_counts.then(|| Box::new(past)),
                 outbox: Vec::new(),
-                now,
                 bodies: 0,
                 trouble: None,
                 evidence: None,
@@ -237,6 +248,7 @@ impl RunCore {
                 outside: None,
                 keyed: None,
                 prefix: clearance::Prefix::default(),
+                spare_waker: None,
             }),
         })
     }
@@ -279,25 +291,48 @@ impl RunCore {
 
     /// The time of the last delivery.
     pub(crate) fn now(&self) -> Timestamp {
-        self.state().now
+        Timestamp::from_micros(self.now.load(Ordering::Acquire))
+    }
+
+    /// Time goes on to a delivery. By the driver, which alone delivers.
+    fn set_now(&self, now: Timestamp) {
+        self.now.store(now.as_micros(), Ordering::Release);
+    }
+
+    /// The waker that the workflow is polled with.
+    pub(crate) fn waker(&self) -> &Waker {
+        &self.waker
     }
 
     // --- what calls do -----------------------------------------------------------------
 
     /// Makes a call known when it is first polled.
     pub(crate) fn register(&self, view: WaitingCall, waker: &Waker) {
+        let caller = Caller::of(waker, &self.waker);
         let mut state = self.state();
-        state.register(view, waker);
+        state.register(view, caller);
         self.note_trouble(&state);
     }
 
     /// The same, and says what the call is to do now.
-    pub(crate) fn register_for_turn(&self, view: WaitingCall, waker: &Waker) -> Turn {
+    ///
+    /// If what it asks for before its body starts is given, and it may run, its body has begun.
+    pub(crate) fn register_for_turn(
+        &self,
+        view: WaitingCall,
+        waker: &Waker,
+        asks: Option<Asks>,
+    ) -> (Turn, Option<Began>) {
+        let (id, caller) = (view.id, Caller::of(waker, &self.waker));
         let mut state = self.state();
-        let id = view.id;
-        let recorded = state.register(view, waker);
+        let recorded = state.register(view, caller);
         self.note_trouble(&state);
-        state.undelivered_turn(id, false, recorded)
+        let turn = state.undelivered_turn(id, false, recorded);
+        let began = match (&turn, asks) {
+            (Turn::Run(None), Some(asks)) => Some(self.begin_in(&mut state, id, asks, waker)),
+            _ => None,
+        };
+        (turn, began)
     }
 
     /// Says what a registered call is to do now.
@@ -311,7 +346,7 @@ impl RunCore {
             state.calls.remove(&id);
             return Turn::Take(delivered);
         }
-        call.waker.clone_from(waker);
+        call.caller.follow(waker, &self.waker);
         let (handed_in, recorded) = (call.handed_in, call.recorded);
         state.undelivered_turn(id, handed_in, recorded)
     }
@@ -329,21 +364,30 @@ impl RunCore {
 
     /// Says whether a new attempt may begin, and counts it if so. If it is cleared at once, its body may start: there is
     /// nothing to be announced and nothing to be waited for.
-    pub(crate) fn begin_body(&self, id: StepId, asks: Asks) -> BeganBody {
-        let mut state = self.state();
-        if !self.begins(&state) {
-            return BeganBody::No;
+    ///
+    /// With it comes a waker for the body, if there is one.
+    pub(crate) fn begin_body(&self, id: StepId, asks: Asks, waker: &Waker) -> Began {
+        self.begin_in(&mut self.state(), id, asks, waker)
+    }
+
+    fn begin_in(&self, state: &mut State, id: StepId, asks: Asks, waker: &Waker) -> Began {
+        if !self.begins(state) {
+            return (BeganBody::No, None);
         }
-        let state = &mut *state;
         state.bodies += 1;
         let Some(call) = state.calls.get_mut(&id) else {
-            return BeganBody::ToBeCleared;
+            return (BeganBody::ToBeCleared, None);
         };
         call.due = None; // it waits for more than a time now
-        match !asks.announced && call.intent.is_none() && state.prefix.suffices(asks.synced) {
+        let is_cleared =
+            !asks.announced && call.intent.is_none() && state.prefix.suffices(asks.synced);
+        let began = match is_cleared {
             true => BeganBody::Cleared,
             false => BeganBody::ToBeCleared,
-        }
+        };
+        // It was made to wake the workflow.
+        let spare = state.spare_waker.take_if(|_| waker.will_wake(&self.waker));
+        (began, spare)
     }
 
     /// A body waits: whether it is polled once it is woken is to be looked after.
@@ -360,6 +404,26 @@ impl RunCore {
         let body = state.calls.get_mut(&id).and_then(|call| call.body.take());
         drop(state);
         drop(body); // its waker may be the user's
+    }
+
+    /// The same, and takes the outcome of its call. The body's waker is kept for the next one, if it can be.
+    pub(crate) fn hand_in_and_end(&self, id: StepId, outcome: Draft, waker: BodyWaker) {
+        let mut spare = waker.is_as_new().then_some(waker);
+        let mut state = self.state();
+        state.bodies -= 1;
+        let mut body = None;
+        if let Some(call) = state.calls.get_mut(&id) {
+            call.handed_in = true;
+            body = call.body.take();
+            // One that was watched may have followed its call to somebody else.
+            let wakes_workflow = body.is_none() && matches!(call.caller, Caller::Workflow);
+            if wakes_workflow && state.spare_waker.is_none() {
+                state.spare_waker = spare.take();
+            }
+        }
+        state.outbox.push(outcome);
+        drop(state);
+        drop((body, spare)); // these wakers may be the user's
     }
 
     /// Takes the outcome of a call; the call becomes ready once it is durable.
@@ -487,39 +551,33 @@ impl RunCore {
         dropped.is_some_and(|dropped| dropped.remove(&id))
     }
 
-    /// Gives a waiting call its outcome. `false` if it does not wait any more. By the driver, at work, which gives the
-    /// workflow's own waker.
+    /// Gives a waiting call its outcome, and says who is to be woken; nobody if it does not wait any more. By the driver.
     pub(crate) fn deliver(
         &self,
         id: StepId,
         time: Timestamp,
         delivered: Delivered,
-        workflow: &Waker,
-    ) -> bool {
-        let woken = {
-            let mut state = self.state();
-            // In tolerant replay an older outcome can follow a newer one; time goes on all the same.
-            state.now = state.now.max(time);
-            if state.phase != Phase::Replaying
-                && let Some(past) = &mut state.past
-            {
-                past.pass_all();
+    ) -> Option<Woken> {
+        let mut state = self.state();
+        // In tolerant replay an older outcome can follow a newer one; time goes on all the same.
+        self.set_now(self.now().max(time));
+        if state.phase != Phase::Replaying
+            && let Some(past) = &mut state.past
+        {
+            past.pass_all();
+        }
+        match state.calls.get_mut(&id) {
+            Some(call) => {
+                call.delivered = Some(delivered);
+                Some(call.caller.woken())
             }
-            match state.calls.get_mut(&id) {
-                Some(call) => {
-                    call.delivered = Some(delivered);
-                    Woken::of(&call.waker, workflow)
+            None => {
+                if let Some(dropped) = &mut state.dropped {
+                    dropped.remove(&id);
                 }
-                None => {
-                    if let Some(dropped) = &mut state.dropped {
-                        dropped.remove(&id);
-                    }
-                    return false;
-                }
+                None
             }
-        };
-        woken.wake(&self.signal);
-        true
+        }
     }
 
     /// Asks a waiting call to show its input.
@@ -527,7 +585,8 @@ impl RunCore {
         let waker = {
             let mut state = self.state();
             state.evidence = Some(Box::new((id, None)));
-            state.calls.get(&id).map(|call| call.waker.clone())
+            let call = state.calls.get(&id);
+            call.map(|call| call.caller.waker(&self.waker))
         };
         if let Some(waker) = waker {
             wake_by_engine(&waker);
@@ -553,7 +612,9 @@ impl RunCore {
 
     /// The run only waits: gives back room that it may not need for days.
     pub(crate) fn rest(&self) {
-        self.state().outbox.shrink_to_fit();
+        let mut state = self.state();
+        state.outbox.shrink_to_fit();
+        state.spare_waker = None;
     }
 
     pub(crate) fn bodies(&self) -> usize {

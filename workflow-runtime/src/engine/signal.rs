@@ -57,19 +57,14 @@ impl RunSignal {
         self.woken.load(Ordering::SeqCst) && self.woken.swap(false, Ordering::SeqCst)
     }
 
-    /// Wakes the workflow in the engine's name. By its driver, at work: it looks before it rests.
-    pub(crate) fn wake_while_driving(&self) {
-        self.woken.store(true, Ordering::Release);
-    }
-
     /// Says whether the workflow wants to be polled. By its driver.
     pub(crate) fn is_woken(&self) -> bool {
         self.woken.load(Ordering::Acquire)
     }
 
-    /// The driver begins to work.
+    /// The driver begins to work. Whoever sees that too late wakes the task for nothing, so it needs no fence.
     pub(crate) fn begin_driving(&self) {
-        self.driving.store(true, Ordering::SeqCst);
+        self.driving.store(true, Ordering::Release);
     }
 
     /// The driver is about to rest. `false`: somebody woke the workflow meanwhile, so it may not.
@@ -165,7 +160,7 @@ impl CallWaker {
     }
 
     /// Makes the waker of a body.
-    pub(crate) fn of_body(outer: &Waker, run: &Arc<RunSignal>) -> Arc<Self> {
+    fn of_body(outer: &Waker, run: &Arc<RunSignal>) -> Arc<Self> {
         Arc::new(Self {
             outer: Mutex::new(outer.clone()),
             run: Some(run.clone()),
@@ -209,6 +204,38 @@ impl CallWaker {
         {
             run.unpolled.fetch_sub(1, Ordering::AcqRel);
         }
+    }
+}
+
+/// The waker that a body is given, and what it is to the engine.
+///
+/// A body that is over with its first poll has hardly ever kept a copy: the run gives its waker to the next one.
+pub(crate) struct BodyWaker {
+    call: Arc<CallWaker>,
+    waker: Waker,
+}
+
+impl BodyWaker {
+    pub(crate) fn new(outer: &Waker, run: &Arc<RunSignal>) -> Self {
+        let call = CallWaker::of_body(outer, run);
+        Self {
+            waker: Waker::from(call.clone()),
+            call,
+        }
+    }
+
+    pub(crate) fn call(&self) -> &Arc<CallWaker> {
+        &self.call
+    }
+
+    pub(crate) fn waker(&self) -> &Waker {
+        &self.waker
+    }
+
+    /// Says whether it is as it was made: nobody has a copy of it, and nobody used one.
+    pub(crate) fn is_as_new(&self) -> bool {
+        // Copies are made of copies: if there are none but these two, there will be none.
+        Arc::strong_count(&self.call) == 2 && self.call.unpolled_since().is_none()
     }
 }
 

@@ -14,7 +14,7 @@ use crate::clock::{Clock, Timestamp};
 use crate::ids::{RunId, StepId};
 use crate::journal::{Chain, Companion, Draft, Effect, Event, Room};
 use crate::store::{
-    AckSlot, Append, BoxFuture, Changes, Durability, Epoch, Frames, RunEnd, Store, StoreError,
+    AckWaiter, Append, BoxFuture, Changes, Durability, Epoch, Frames, RunEnd, Store, StoreError,
     StoreResult,
 };
 
@@ -30,7 +30,7 @@ pub(crate) struct Writer {
     /// Letters below this number are in the journal, and the store has not been told; 0 if it has.
     pub(crate) taken: u64,
     /// Where the store answers, if that is free.
-    pub(crate) slot: Option<Arc<AckSlot>>,
+    pub(crate) slot: Option<AckWaiter>,
     /// Where the frames lie.
     pub(crate) room: Room,
 }
@@ -53,7 +53,7 @@ pub(crate) enum Due {
 /// Where an append's acknowledgement comes from.
 pub(crate) enum Ack {
     /// The run's own slot, or another one if that waits for an earlier append.
-    Slot(Arc<AckSlot>),
+    Slot(AckWaiter),
     Future(BoxFuture<'static, StoreResult<()>>),
 }
 
@@ -228,7 +228,7 @@ impl Writer {
     /// Hands an append to the store, to be answered in the slot that is free or in a new one.
     fn hand_over(&mut self, append: Append) -> Ack {
         let slot = self.slot.take().unwrap_or_default();
-        match self.store.append_into(append, &slot) {
+        match self.store.append_into(append, slot.slot()) {
             None => Ack::Slot(slot),
             Some(future) => {
                 self.slot = Some(slot);

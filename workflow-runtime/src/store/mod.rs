@@ -56,6 +56,7 @@ use bytes::Bytes;
 use crate::clock::Timestamp;
 use crate::ids::RunId;
 
+pub(crate) use ack::AckWaiter;
 pub use ack::{AckSender, AckSlot};
 pub use error::{StoreError, StoreResult};
 pub use frames::Frames;

@@ -73,8 +73,8 @@ impl Calls {
 mod tests {
     use std::collections::BTreeSet;
     use std::panic::Location;
-    use std::task::Waker;
 
+    use super::super::caller::Caller;
     use super::*;
     use crate::ids::CallKind;
     use crate::replay::WaitingCall;
@@ -92,7 +92,7 @@ mod tests {
             digest: None,
             fresh_for: None,
         };
-        Waiting::new(view, Waker::noop(), false)
+        Waiting::new(view, Caller::Workflow, false)
     }
 
     fn all(calls: &mut Calls) -> BTreeSet<StepId> {

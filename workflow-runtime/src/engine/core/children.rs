@@ -311,7 +311,7 @@ impl RunCore {
     pub(crate) fn finish_child(&self, time: Timestamp, call: StepId, end: End) -> bool {
         let waker = {
             let mut state = self.state();
-            state.now = time;
+            self.set_now(time);
             state.letter_delivered();
             let Some(child) = state.outside().children.get_mut(&call) else {
                 return false;

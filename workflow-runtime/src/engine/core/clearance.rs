@@ -202,7 +202,7 @@ impl RunCore {
                 .iter()
                 .chain(woken.iter().flat_map(|woken| woken.iter()));
             let calls = ids.filter_map(|id| state.calls.get(id));
-            calls.map(|call| call.waker.clone()).collect()
+            calls.map(|call| call.caller.waker(&self.waker)).collect()
         };
         wakers.iter().for_each(wake_by_engine);
     }

@@ -248,7 +248,7 @@ impl RunCore {
     pub(crate) fn receive_signal(&self, time: Timestamp, name: &str, payload: Bytes) {
         let wakers: Vec<Waker> = {
             let mut state = self.state();
-            state.now = time;
+            self.set_now(time);
             state.letter_delivered();
             let signals = state.outside().signals.entry(name.into()).or_default();
             signals.received.push_back(payload);

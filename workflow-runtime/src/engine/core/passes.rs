@@ -73,7 +73,7 @@ impl RunCore {
         let mut checkpoint = Checkpoint {
             pass,
             input,
-            now: state.now,
+            now: self.now(),
             signals: Vec::new(),
             patches,
             children: Vec::new(),
@@ -104,7 +104,7 @@ impl RunCore {
             self.owe(owed);
         }
         let mut state = self.state();
-        state.now = checkpoint.now;
+        self.set_now(checkpoint.now);
         state.outside().take_carried(checkpoint);
     }
 
@@ -137,7 +137,7 @@ impl RunCore {
         let carried = Checkpoint {
             pass: 0,
             input: Bytes::new(),
-            now: state.now,
+            now: self.now(),
             signals: left.signals.clone(),
             patches: Vec::new(),
             children: left.children.clone(),

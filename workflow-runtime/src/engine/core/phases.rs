@@ -69,7 +69,7 @@ impl RunCore {
             state
                 .calls
                 .values()
-                .map(|call| call.waker.clone())
+                .map(|call| call.caller.waker(&self.waker))
                 .collect()
         };
         wakers.iter().for_each(wake_by_engine);
@@ -81,7 +81,7 @@ impl RunCore {
         let wakers: Vec<Waker> = state
             .calls
             .values()
-            .map(|call| call.waker.clone())
+            .map(|call| call.caller.waker(&self.waker))
             .collect();
         drop(state);
         wakers.iter().for_each(wake_by_engine);

@@ -10,7 +10,7 @@ use std::collections::VecDeque;
 use std::hint::cold_path;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
-use std::task::{Context, Poll, Waker};
+use std::task::{Context, Poll};
 
 use super::{Driver, Exit, Next, Stage};
 use crate::call::outcome::panic_message;
@@ -78,7 +78,7 @@ impl Driver {
         self.core.set_phase(Phase::Winding);
         let services = &self.core.services;
         let at = services.clock.now().after(services.config.cancel_grace);
-        let until = services.timers.wake_at(at, self.workflow_waker.clone());
+        let until = services.timers.wake_at(at, self.core.waker().clone());
         self.winding_down = Some(Box::new(WindingDown { cause, until }));
     }
 
@@ -98,7 +98,7 @@ impl Driver {
             if let Some(winding) = &self.winding_down
                 && !winding.until.is_over()
             {
-                winding.until.rearm(&Waker::clone(&self.workflow_waker));
+                winding.until.rearm(self.core.waker());
             }
             return Next::Wait;
         };
@@ -162,7 +162,8 @@ impl Driver {
     }
 
     fn enter_undo(&mut self, cause: End, (left, owed): (Vec<Undo>, Option<u64>)) {
-        self.root = Scope::child(&self.root, ScopeElement::Named("undo"));
+        let scope = Scope::child(self.root(), ScopeElement::Named("undo"));
+        self.ambient = Ambient::Workflow(scope);
         self.ending = Some(Box::new(Ending {
             cause,
             left: left.into(),
@@ -191,7 +192,7 @@ impl Driver {
         let name = undo.name.clone();
         ending.undoing = Some(name.clone());
         let core = self.core.clone();
-        let root: Arc<Scope> = self.root.clone();
+        let root: Arc<Scope> = self.root().clone();
         // The user's `Deserialize` runs in here.
         let begun = catch_unwind(AssertUnwindSafe(|| {
             let _entered = enter(Ambient::Workflow(root));

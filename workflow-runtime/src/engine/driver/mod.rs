@@ -41,7 +41,7 @@ use self::resting::Resting;
 use self::stale::Staleness;
 #[cfg(feature = "testing")]
 pub(crate) use self::verifying::{Verified, Verifying};
-use super::core::{Delivered, RunCore};
+use super::core::{Delivered, RunCore, Woken};
 use super::obstacle::Obstacle;
 use super::poison::Marked;
 use super::registry::WorkflowFuture;
@@ -52,7 +52,7 @@ use super::warnings::Warning;
 use super::writer::{Commit, Due, Writer};
 use crate::call::CodeChanges;
 use crate::clock::{Timestamp, wall_clock};
-use crate::context::Scope;
+use crate::context::{Ambient, Scope};
 use crate::id_map::IdMap;
 use crate::ids::StepId;
 use crate::journal::{Draft, End, Parent};
@@ -123,9 +123,13 @@ pub(crate) struct AfterCrash {
 /// Drives one run until it ends or cannot go on.
 pub(crate) struct Driver {
     core: Arc<RunCore>,
-    root: Arc<Scope>,
+    /// What the workflow is polled in: its outermost scope.
+    ambient: Ambient,
+    /// The waker of the task that drives, as the run's signal knows it.
+    task: Option<Waker>,
+    /// A delivery woke the workflow: all else that does is in the run's signal.
+    woken: bool,
     workflow: Option<WorkflowFuture>,
-    workflow_waker: Waker,
     writer: Writer,
     stage: Stage,
     /// Recorded outcomes that are left.
@@ -204,7 +208,7 @@ impl Driver {
         if seeded!(ReplayOutOfOrder) && recorded.len() > 1 {
             recorded.swap(0, 1);
         }
-        let root = Scope::root(core.clone());
+        let ambient = Ambient::Workflow(Scope::root(core.clone()));
         let buffers = writer.durability == Durability::Buffered;
         let stage = if core.is_replaying() {
             Stage::Replaying
@@ -221,10 +225,11 @@ impl Driver {
         );
         Self {
             span,
-            workflow_waker: core.signal.clone().into(),
             workflow: Some(workflow),
+            task: None,
+            woken: false,
             core,
-            root,
+            ambient,
             writer,
             stage,
             recorded,
@@ -323,8 +328,8 @@ impl Driver {
         match due {
             Some((Due::Call(id), time)) => {
                 self.core.services.counters.executed();
-                let workflow = &self.workflow_waker;
-                self.core.deliver(id, time, Delivered::Durable, workflow);
+                let woken = self.core.deliver(id, time, Delivered::Durable);
+                self.wake(woken);
                 true
             }
             Some((Due::Letter(letter), time)) => {
@@ -334,6 +339,36 @@ impl Driver {
                 true
             }
             None => false,
+        }
+    }
+
+    /// The workflow's outermost scope.
+    fn root(&self) -> &Arc<Scope> {
+        match &self.ambient {
+            Ambient::Workflow(scope) => scope,
+            Ambient::Outside | Ambient::Step(_) => {
+                unreachable!("it is lent only while the workflow is polled or dropped")
+            }
+        }
+    }
+
+    /// Wakes whom a delivery was for.
+    fn wake(&mut self, woken: Option<Woken>) {
+        self.woken |= woken.is_some_and(Woken::wake);
+    }
+
+    /// Says whether the workflow wants to be polled, and that it is about to be.
+    fn take_woken(&mut self) -> bool {
+        let by_others = self.core.signal.take_woken();
+        std::mem::take(&mut self.woken) || by_others
+    }
+
+    /// Tells the run's signal which task drives it, if that is another one than before.
+    fn follow_task(&mut self, task: &Waker) {
+        let known = self.task.as_ref();
+        if !known.is_some_and(|known| known.will_wake(task)) {
+            self.core.signal.set_task(task);
+            self.task = Some(task.clone());
         }
     }
 
@@ -401,7 +436,7 @@ impl Future for Driver {
         let _entered = span.enter();
         #[cfg(feature = "testing")]
         let _rests = this.core.services.tested.clone().map(TellRested);
-        this.core.signal.set_task(cx.waker());
+        this.follow_task(cx.waker());
         if !this.started && this.core.is_leaving() {
             cold_path();
             return Poll::Ready(this.leave());
@@ -434,7 +469,7 @@ impl Future for Driver {
             }
             // To quiescence: as long as the workflow wakes itself, it is polled again before
             // anything else is delivered.
-            if this.core.signal.take_woken() || !this.started {
+            if this.take_woken() || !this.started {
                 this.started = true;
                 this.resting = Resting::No;
                 if let Some(exit) = this.poll_workflow() {
@@ -446,7 +481,7 @@ impl Future for Driver {
                 continue;
             }
             match this.next() {
-                Next::Again => looks = !this.core.signal.is_woken(),
+                Next::Again => looks = !this.woken && !this.core.signal.is_woken(),
                 Next::Exit(exit) => return Poll::Ready(exit),
                 Next::Wait => {
                     if !this.core.signal.may_rest() {

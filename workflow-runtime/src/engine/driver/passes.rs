@@ -9,7 +9,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 
 use super::{Driver, Next, Stage};
-use crate::context::Scope;
+use crate::context::{Ambient, Scope};
 use crate::engine::notes;
 use crate::engine::obstacle::Obstacle;
 use crate::engine::prepared::EncodedCall;
@@ -144,7 +144,8 @@ impl Driver {
             let what = format!("the state of checkpoint {} of `{name}`", checkpoint.pass);
             Obstacle::unreadable(&what, &problem)
         })?;
-        self.root = Scope::of_pass(Arc::clone(&core), checkpoint.pass);
+        let scope = Scope::of_pass(Arc::clone(&core), checkpoint.pass);
+        self.ambient = Ambient::Workflow(scope);
         self.workflow = Some(workflow);
         self.started = false; // it has to be polled
         self.pass = (checkpoint.pass, seq);

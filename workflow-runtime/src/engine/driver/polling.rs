@@ -10,7 +10,7 @@ use std::task::{Context, Poll};
 use super::passes::NextPass;
 use super::{Driver, Exit};
 use crate::call::outcome::panic_message;
-use crate::context::{Ambient, enter};
+use crate::context::lend;
 use crate::engine::core::Trouble;
 use crate::engine::obstacle::Obstacle;
 use crate::engine::warnings::Warning;
@@ -30,8 +30,8 @@ impl Driver {
         let signal = &self.core.signal;
         signal.set_polling(true);
         let polled = catch_unwind(AssertUnwindSafe(|| {
-            let _entered = enter(Ambient::Workflow(self.root.clone()));
-            let mut cx = Context::from_waker(&self.workflow_waker);
+            let _entered = lend(&mut self.ambient);
+            let mut cx = Context::from_waker(self.core.waker());
             workflow.as_mut().poll(&mut cx)
         }));
         signal.set_polling(false);
@@ -96,7 +96,7 @@ impl Driver {
 
     /// Drops the workflow's future with its context set, as if it were polled.
     pub(super) fn drop_workflow(&mut self) {
-        let _entered = enter(Ambient::Workflow(self.root.clone()));
+        let _entered = lend(&mut self.ambient);
         if catch_unwind(AssertUnwindSafe(|| self.workflow = None)).is_err() {
             self.workflow = None;
         }

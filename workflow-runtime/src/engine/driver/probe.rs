@@ -66,7 +66,7 @@ impl Driver {
     fn replay_all(&mut self) -> Result<usize, Exit> {
         self.core.signal.begin_driving();
         loop {
-            if self.core.signal.take_woken() || !self.started {
+            if self.take_woken() || !self.started {
                 self.started = true;
                 if let Some(exit) = self.poll_workflow() {
                     return Err(exit);

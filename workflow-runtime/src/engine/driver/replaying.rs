@@ -46,13 +46,11 @@ impl Driver {
     /// Delivers a recorded outcome, or says why it cannot be.
     pub(super) fn replay(&mut self, delivery: Delivery) -> Next {
         let is_last = self.recorded.is_empty();
-        let expected = self
-            .core
-            .deliver_expected(&delivery, is_last, &self.workflow_waker);
+        let expected = self.core.deliver_expected(&delivery, is_last);
         if let Some(woken) = expected {
             self.replayed += 1;
             self.tell_replayed(&delivery);
-            woken.wake(&self.core.signal);
+            self.wake(Some(woken));
             return Next::Again;
         }
         self.core.pass(delivery.seq);
@@ -97,8 +95,8 @@ impl Driver {
             Recorded::Step(step) => Delivered::Recorded(step.outcome()),
             _ => Delivered::Durable,
         };
-        let workflow = &self.workflow_waker;
-        self.core.deliver(id, delivery.time, delivered, workflow);
+        let woken = self.core.deliver(id, delivery.time, delivered);
+        self.wake(woken);
         Next::Again
     }
 
@@ -231,7 +229,7 @@ impl Driver {
         if let Some(id) = delivery.id() {
             self.core.ask_for_input(id);
         }
-        self.core.signal.take_woken();
+        self.take_woken();
         if let Some(exit) = self.poll_workflow() {
             return Err(exit);
         }

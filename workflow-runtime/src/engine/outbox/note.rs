@@ -3,6 +3,7 @@
 //! Owns the bytes of these notes, listed in `docs/journal-format.md`, and the messages that an attempt has pushed
 //! before they are any. Never decides when they are written.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use bytes::Bytes;
@@ -81,11 +82,15 @@ impl Pushed {
 
 /// What an attempt has pushed so far.
 #[derive(Debug, Default)]
-pub(crate) struct Pushing(Mutex<Vec<Pushed>>);
+pub(crate) struct Pushing {
+    list: Mutex<Vec<Pushed>>,
+    /// Whether there is any: hardly an attempt has one, and every one is asked.
+    any: AtomicBool,
+}
 
 impl Pushing {
     fn list(&self) -> MutexGuard<'_, Vec<Pushed>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.list.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Adds a message, made of its number among those to the same outbox.
@@ -101,11 +106,15 @@ impl Pushing {
         }
         let id = message.id;
         list.push(message);
+        self.any.store(true, Ordering::Release);
         Ok(id)
     }
 
     pub(crate) fn take(&self) -> Vec<Pushed> {
-        std::mem::take(&mut *self.list())
+        match self.any.load(Ordering::Acquire) {
+            true => std::mem::take(&mut *self.list()),
+            false => Vec::new(),
+        }
     }
 }
 
