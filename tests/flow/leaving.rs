@@ -447,6 +447,27 @@ async fn give_up_after(polls: usize, doing: impl Future<Output = Result<(), Engi
 }
 
 #[tokio::test]
+async fn a_termination_that_is_given_up_half_way_takes_the_run_from_nobody() {
+    let ledger = Ledger::shared();
+    let directory = tempfile::tempdir().expect("a directory");
+    let opened = engine(&ledger).open(directory.path().join("store")).await;
+    let engine = opened.expect("opens");
+    for polls in 1..40 {
+        let run = engine.start(napping(1, 60)).await.expect("starts");
+        until_memory_holds(&engine, 0).await;
+        give_up_after(polls, engine.terminate(run.id()).into_future()).await;
+        let ended = tokio::time::timeout(Duration::from_secs(20), run.result()).await;
+        // It was terminated though nobody waited for that, or it went on.
+        match ended.unwrap_or_else(|_| panic!("nobody woke it, given up after {polls} polls")) {
+            Ok(value) => assert_eq!(value, 1),
+            Err(RunError::Cancelled { .. }) => {}
+            Err(other) => panic!("given up after {polls} polls: {other:?}"),
+        }
+    }
+    engine.shutdown().await.expect("stops");
+}
+
+#[tokio::test]
 async fn a_pause_that_is_given_up_half_way_leaves_no_sleeper_that_nobody_wakes() {
     let ledger = Ledger::shared();
     let directory = tempfile::tempdir().expect("a directory");

@@ -290,9 +290,7 @@ impl<'step, R> StepCall<'step, R> {
                     fresh_for: self.definition.fresh_for,
                 };
                 let turn = match (self.definition.undo, &self.keyed) {
-                    (None, None) => {
-                        core.register_for_turn(view, cx.waker(), self.asks_only(core))
-                    }
+                    (None, None) => core.register_for_turn(view, cx.waker(), self.asks_only(core)),
                     _ => {
                         core.register(view, cx.waker());
                         if self.register_key(scope, id, digest.strict) {

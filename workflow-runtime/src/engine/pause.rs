@@ -183,9 +183,9 @@ async fn pause(shared: &Arc<Shared>, run: RunId) -> Result<(), EngineError> {
             }
             Err(_) => Taking::by_force(shared, run).await, // none of its code runs yet
         };
-        park(shared, run).await?;
-        taking.done(Progress::Parked);
-        return Ok(());
+        let within = shared.clone();
+        let parking = async move { park(&within, run).await.map(|()| Progress::Parked) };
+        return taking.settle(parking).await;
     }
 }
 

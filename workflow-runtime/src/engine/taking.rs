@@ -2,13 +2,14 @@
 //!
 //! Owns the change of hands between a run's own task and somebody who does something to the run as a
 //! whole: ends it, or parks it. Whoever waits for the run goes on waiting, and is told how it went.
-//! However the taking ends, also when its future is dropped half-way, the place is given back.
+//! However the taking ends, also when its future is dropped half-way, the place is given back; what it was taken for is done to its end.
 
+use std::panic::resume_unwind;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use super::progress::Progress;
-use super::{RunEntry, Shared, waking};
+use super::{EngineError, RunEntry, Shared, waking};
 use crate::ids::RunId;
 
 /// Holds a run's place in memory until it is known how it went.
@@ -66,8 +67,29 @@ impl Taking {
     }
 
     /// Gives the place back, and tells whoever waits how it went.
-    pub(super) fn done(mut self, progress: Progress) {
+    fn done(mut self, progress: Progress) {
         self.progress = progress;
+    }
+
+    /// Does what the place was taken for, gives it back, and tells whoever waits how it went.
+    ///
+    /// In a task of its own, so that it is done to its end also if nobody waits for that any more: the store may be at work on a
+    /// claim, which would take the run from whoever claimed it after this was given up.
+    pub(super) async fn settle(
+        self,
+        work: impl Future<Output = Result<Progress, EngineError>> + Send + 'static,
+    ) -> Result<(), EngineError> {
+        let shared = self.shared.clone();
+        let task = tokio::spawn(async move {
+            let progress = work.await?;
+            self.done(progress);
+            Ok(())
+        });
+        match task.await {
+            Ok(settled) => settled,
+            Err(error) if error.is_panic() => resume_unwind(error.into_panic()),
+            Err(_) => Err(shared.refusal("its runtime goes down")),
+        }
     }
 }
 

@@ -48,15 +48,12 @@ impl Terminate {
         let mut run = lines::newest(shared, self.run).await?; // it may be of another namespace
         loop {
             let taking = Taking::by_force(shared, run).await;
-            let error = match end_now(shared, run, self.reason.clone()).await {
-                Ok(end) => {
-                    taking.done(Progress::Ended(end));
-                    return Ok(());
-                }
-                Err(error) => error,
+            let (within, reason) = (shared.clone(), self.reason.clone());
+            let ending = async move { end_now(&within, run, reason).await.map(Progress::Ended) };
+            let Err(error) = taking.settle(ending).await else {
+                return Ok(());
             };
             // If it goes on, its task was stopped for nothing: another takes it up.
-            drop(taking);
             waking::mail_arrived(shared, run);
             match lines::newest(shared, run).await? {
                 newest if newest == run => return Err(error),
