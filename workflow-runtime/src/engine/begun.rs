@@ -20,7 +20,7 @@ use crate::clock::Timestamp;
 use crate::context::WorkflowMetadata;
 use crate::id_map::IdMap;
 use crate::ids::{DERIVATION_VERSION, RunId, StepId};
-use crate::journal::{AuditKey, Chain, Checkpoint, Links, Reader, Room, RunStarted, RunSucceeds};
+use crate::journal::{AuditKey, Chain, Checkpoint, Links, Reader, RunStarted, RunSucceeds};
 use crate::payload::Place;
 use crate::replay::{Delivery, History, Known, Owed, Past};
 use crate::store::{Durability, Epoch, Mail, ParkReason};
@@ -231,7 +231,6 @@ impl Begun {
                 .first()
                 .map_or(self.next_letter, |mail| mail.number),
             slot: None,
-            room: Room::default(),
         };
         let mut driver = Driver::new(
             core.clone(),

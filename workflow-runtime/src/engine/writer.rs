@@ -12,7 +12,7 @@ use super::outbox::is_message;
 use super::poison::Marked;
 use crate::clock::{Clock, Timestamp};
 use crate::ids::{RunId, StepId};
-use crate::journal::{Chain, Companion, Draft, Effect, Event, Room};
+use crate::journal::{Chain, Companion, Draft, Effect, Event};
 use crate::store::{
     AckWaiter, Append, BoxFuture, Changes, Durability, Epoch, Frames, RunEnd, Store, StoreError,
     StoreResult,
@@ -31,8 +31,6 @@ pub(crate) struct Writer {
     pub(crate) taken: u64,
     /// Where the store answers, if that is free.
     pub(crate) slot: Option<AckWaiter>,
-    /// Where the frames lie.
-    pub(crate) room: Room,
 }
 
 impl Writer {
@@ -111,7 +109,7 @@ impl Writer {
         let first_seq = self.chain.next_seq();
         let time = self.clock.now().max(self.last_time);
         self.last_time = time;
-        let frame = draft.seal_in(time, &mut self.chain, &mut self.room);
+        let frame = draft.seal_in_room(time, &mut self.chain);
         let append = Append {
             run: self.run,
             epoch: self.epoch,
@@ -164,7 +162,7 @@ impl Writer {
                 let notes = notes.map(|message| message.into_note(self.run, seq, time));
                 changes.get_or_insert_default().notes.extend(notes);
             }
-            frames.push(draft.seal_in(time, &mut self.chain, &mut self.room));
+            frames.push(draft.seal_in_room(time, &mut self.chain));
             companions.extend(draft.take_companion());
             let due = match draft.into_effect() {
                 Effect::Delivers(call) => Due::Call(call),
@@ -240,7 +238,6 @@ impl Writer {
     /// The run only waits: gives back memory that it may not need for days.
     pub(crate) fn rest(&mut self) {
         self.slot = None;
-        self.room.give_back();
     }
 
     /// Takes a slot back whose answer was taken.

@@ -7,7 +7,7 @@
 
 use bytes::Bytes;
 
-use super::room::Room;
+use super::room;
 use crate::hashing::HashContext;
 use crate::ids::RunId;
 
@@ -21,7 +21,7 @@ pub(super) const LINK_LEN: usize = 32;
 const PLACE_LEN: usize = LINK_LEN + 16 + 8;
 
 /// How much of a link's input is gathered to be hashed at once.
-const GATHERED: usize = 512;
+const GATHERED: usize = 320;
 
 /// A secret that makes journals tamper-evident (see `EngineBuilder::audit_key`).
 #[derive(Clone)]
@@ -91,11 +91,11 @@ impl Chain {
         frame.into()
     }
 
-    /// The same, with the frame where the run has room for it.
-    pub(super) fn seal_in(&mut self, body: &[u8], room: &mut Room) -> Bytes {
+    /// The same, with the frame where its thread has room for it.
+    pub(super) fn seal_in_room(&mut self, body: &[u8]) -> Bytes {
         self.link = self.link_to(&body[1..]);
         self.next_seq += 1;
-        room.put(body, &self.link)
+        room::put(body, &self.link)
     }
 
     /// Goes on behind a body, and returns its link.

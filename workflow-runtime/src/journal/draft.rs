@@ -12,7 +12,7 @@ use serde::{Serialize, Serializer};
 use super::chain::{Chain, FORMAT_VERSION, LINK_LEN};
 use super::kinds::Outcome;
 use super::record::{Event, STEP_COMPLETED, STEP_INTENT};
-use super::room::Room;
+use super::room;
 use crate::clock::Timestamp;
 use crate::codec::{self, Fields};
 use crate::digest::InputDigest;
@@ -274,11 +274,11 @@ impl Draft {
         sealed
     }
 
-    /// The same, with the frame where the run has room for it.
-    pub(crate) fn seal_in(&mut self, time: Timestamp, chain: &mut Chain, room: &mut Room) -> Bytes {
+    /// The same, with the frame where its thread has room for it.
+    pub(crate) fn seal_in_room(&mut self, time: Timestamp, chain: &mut Chain) -> Bytes {
         let frame = self.timed(time);
-        let sealed = match room.takes(frame.len() + LINK_LEN) {
-            true => chain.seal_in(&frame, room),
+        let sealed = match room::takes(chain.next_seq(), frame.len() + LINK_LEN) {
+            true => chain.seal_in_room(&frame),
             false => chain.seal_in_place(exactly(&frame)),
         };
         keep_room(frame);
@@ -462,11 +462,10 @@ mod tests {
     fn a_frame_is_the_same_wherever_it_lies() {
         let run = RunId::from_bytes([1; 16]);
         let (mut alone, mut roomy) = (Chain::new(run, None), Chain::new(run, None));
-        let mut room = Room::default();
         for (n, step) in steps().into_iter().cycle().take(40).enumerate() {
             let time = Timestamp::from_micros(1_700_000_000_000_000 + n as u64);
             let event = Event::StepCompleted(step);
-            let frame = Draft::of(&event).seal_in(time, &mut roomy, &mut room);
+            let frame = Draft::of(&event).seal_in_room(time, &mut roomy);
             assert_eq!(frame, Draft::of(&event).seal(time, &mut alone));
         }
     }

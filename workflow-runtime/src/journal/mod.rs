@@ -34,7 +34,6 @@ pub(crate) use line::line_of;
 pub(crate) use links::Links;
 use links::Share;
 pub use record::{Event, Record};
-pub(crate) use room::Room;
 
 /// Says which record of which run cannot be trusted or read, and why.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]

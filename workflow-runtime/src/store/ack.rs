@@ -28,7 +28,8 @@ pub struct AckSlot {
 
 #[derive(Debug, Default)]
 struct Waiting {
-    failure: Option<StoreError>,
+    /// Boxed: every run has a slot, and two threads fetch it from each other for every step.
+    failure: Option<Box<StoreError>>,
     waker: Option<Waker>,
     /// The waker is for the answers after this one too.
     stays: bool,
@@ -73,7 +74,7 @@ impl AckSlot {
             _ => self.lock().failure.take(),
         };
         self.answer.store(OPEN, Ordering::Release);
-        Some(failure.map_or(Ok(()), Err))
+        Some(failure.map_or(Ok(()), |failure| Err(*failure)))
     }
 
     fn lock(&self) -> MutexGuard<'_, Waiting> {
@@ -140,7 +141,7 @@ impl AckSender {
         };
         let mut waiting = slot.lock();
         let answered = if answer.is_ok() { DURABLE } else { FAILED };
-        waiting.failure = answer.err();
+        waiting.failure = answer.err().map(Box::new);
         slot.answer.store(answered, Ordering::Release);
         if waiting.stays {
             // Whoever is woken finds the answer without the lock.
