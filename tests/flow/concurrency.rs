@@ -187,6 +187,41 @@ async fn futures_unordered_gives_the_same_order_in_replay() {
     replays_the_same(|| as_they_come(5)).await;
 }
 
+/// Waits for so many milliseconds, or not at all.
+#[step]
+async fn wait_for(millis: u64) -> u64 {
+    if millis > 0 {
+        tokio::time::sleep(Duration::from_millis(millis)).await;
+    }
+    millis
+}
+
+/// Bodies that do not wait and bodies that do, alone and in a crowd that has wakers of its own, by turns.
+#[workflow]
+async fn by_turns(rounds: u64) -> u64 {
+    let mut waited = 0;
+    for _ in 0..rounds {
+        for (alone, crowd) in [(0, [5, 3]), (0, [0, 4]), (2, [0, 0]), (1, [2, 0])] {
+            waited += wait_for(alone).await;
+            let mut crowd: FuturesUnordered<_> = crowd.into_iter().map(wait_for).collect();
+            while let Some(millis) = crowd.next().await {
+                waited += millis;
+            }
+        }
+    }
+    waited
+}
+
+#[tokio::test]
+async fn the_waker_of_a_body_wakes_whoever_polls_the_next_one() {
+    let engine = Engine::builder().register::<by_turns>();
+    let engine = engine.open_in_memory().await.expect("opens");
+    let run = engine.start(by_turns(3)).await.expect("starts");
+    let ended = tokio::time::timeout(Duration::from_secs(20), run.result()).await;
+    let waited = ended.expect("every body that waited was polled again");
+    assert_eq!(waited.expect("ends"), 3 * (8 + 4 + 2 + 3));
+}
+
 #[workflow]
 async fn raced(n: u32) -> Result<Vec<u32>> {
     let left = Box::pin(async { chain("left", n, 2).await });

@@ -352,7 +352,8 @@ impl Engine {
     }
 
     /// Ends a run at once, whatever it does, parked ones too. Bodies in flight are dropped where they
-    /// are, nothing is undone, and its children are cancelled. [`Engine::cancel`] is the orderly way.
+    /// are, nothing is undone, and its children are cancelled. [`Engine::cancel`] is the orderly way. If its future is
+    /// dropped half-way, the run may be ended all the same.
     ///
     /// # Errors
     ///

@@ -225,7 +225,7 @@ impl Engine {
     /// [`Engine::resume`]. Its time goes on meanwhile: a timer that comes due fires when the run is
     /// resumed. Signals and a request to cancel wait in its mailbox; [`Engine::terminate`] works at
     /// once. Its children are runs of their own and are not paused. A run that is parked already stays
-    /// so, with the old report behind the new one.
+    /// so, with the old report behind the new one. If its future is dropped half-way, the run may be paused all the same.
     ///
     /// # Errors
     ///

@@ -6,7 +6,7 @@
 //! one means that replay cannot repeat what happens now, so it is reported by name.
 
 use std::cell::Cell;
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering, fence};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Wake, Waker};
 
@@ -235,7 +235,10 @@ impl BodyWaker {
     /// Says whether it is as it was made: nobody has a copy of it, and nobody used one.
     pub(crate) fn is_as_new(&self) -> bool {
         // Copies are made of copies: if there are none but these two, there will be none.
-        Arc::strong_count(&self.call) == 2 && self.call.unpolled_since().is_none()
+        let is_alone = Arc::strong_count(&self.call) == 2;
+        // What the last of them did before it was dropped is seen.
+        fence(Ordering::Acquire);
+        is_alone && self.call.unpolled_since().is_none()
     }
 }
 
