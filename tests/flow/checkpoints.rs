@@ -7,8 +7,8 @@ use futures::join;
 use workflow_runtime::journal::Event;
 use workflow_runtime::store::memory::{Fault, FaultPlan, MemoryStore, Surviving};
 use workflow_runtime::{
-    Engine, EngineBuilder, EngineError, Result, RunError, checkpoint, now, patched, random, sleep,
-    start_child, step, undo_with, wait_for, workflow,
+    Engine, EngineBuilder, Result, RunError, checkpoint, now, patched, random, sleep, start_child,
+    step, undo_with, wait_for, workflow,
 };
 use workflow_tests::{Ledger, cut, frames, survive};
 

@@ -1,9 +1,11 @@
 //! Leaving memory: runs that only wait are rebuilt when they are woken, and nothing is lost by it.
 
+use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
-use futures::join;
+use futures::{FutureExt as _, join};
+use serde::Serialize;
 use workflow_runtime::store::memory::{Fault, FaultPlan, MemoryStore, Surviving};
 use workflow_runtime::testing::TestEngine;
 use workflow_runtime::{
@@ -65,6 +67,28 @@ async fn retrying() -> Result<u32> {
     flaky().await
 }
 
+/// An argument that cannot be copied, which every attempt does.
+#[derive(Serialize)]
+struct Brittle;
+
+impl Clone for Brittle {
+    fn clone(&self) -> Self {
+        panic!("it breaks");
+    }
+}
+
+#[step]
+async fn hold(_brittle: Brittle) -> u32 {
+    1
+}
+
+#[workflow]
+async fn careful() -> Result<u32> {
+    let held = AssertUnwindSafe(hold(Brittle)).catch_unwind().await;
+    sleep(Duration::from_millis(100)).await;
+    Ok(held.map_or(0, |held| held))
+}
+
 fn engine(ledger: &Arc<Ledger>) -> EngineBuilder {
     Engine::builder()
         .register::<napping>()
@@ -72,6 +96,7 @@ fn engine(ledger: &Arc<Ledger>) -> EngineBuilder {
         .register::<asking>()
         .register::<patient>()
         .register::<retrying>()
+        .register::<careful>()
         .evict_after(Duration::from_millis(2))
         .resource_arc(ledger.clone())
 }
@@ -82,6 +107,15 @@ async fn until_memory_holds(engine: &Engine, runs: usize) {
         assert!(began.elapsed() < Duration::from_secs(10), "still in memory");
         tokio::time::sleep(Duration::from_millis(1)).await;
     }
+}
+
+#[tokio::test]
+async fn a_call_that_panicked_and_is_gone_keeps_no_run_in_memory() {
+    let ledger = Ledger::shared();
+    let engine = engine(&ledger).open_in_memory().await.expect("opens");
+    let run = engine.start(careful()).await.expect("starts");
+    until_memory_holds(&engine, 0).await;
+    assert_eq!(run.result().await.expect("ends well"), 0);
 }
 
 #[tokio::test]

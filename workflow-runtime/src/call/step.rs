@@ -6,7 +6,7 @@
 use std::future::Future;
 use std::hint::cold_path;
 use std::marker::PhantomData;
-use std::panic::Location;
+use std::panic::{AssertUnwindSafe, Location, catch_unwind, resume_unwind};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
@@ -417,9 +417,10 @@ impl<R> Future for StepCall<'_, R> {
                 refuse_homeless(home, this.definition.name, this.site)
             }
         }
-        // Taken out for a moment: a copy of the scope would be counted up and down.
+        // Taken out for a moment: a copy of the scope would be counted up and down. It is needed again also if the user's code panics
+        // in there (a `Clone` of an argument, say) and the workflow goes on.
         let home = std::mem::replace(&mut this.home, Home::Nowhere);
-        let polled = match &home {
+        let polled = catch_unwind(AssertUnwindSafe(|| match &home {
             Home::Run {
                 scope,
                 id,
@@ -427,9 +428,9 @@ impl<R> Future for StepCall<'_, R> {
                 ..
             } => this.poll_in_run(scope, *id, *called_at, cx),
             Home::BadKey(..) | Home::Nowhere | Home::InStep(_) => Poll::Pending,
-        };
+        }));
         this.home = home;
-        polled
+        polled.unwrap_or_else(|panic| resume_unwind(panic))
     }
 }
 
