@@ -486,10 +486,10 @@ async fn a_termination_that_is_given_up_half_way_takes_the_run_from_nobody() {
     let directory = tempfile::tempdir().expect("a directory");
     let opened = engine(&ledger).open(directory.path().join("store")).await;
     let engine = opened.expect("opens");
-    for polls in 1..40 {
+    for polls in 1..1_000 {
         let run = engine.start(napping(1, 60)).await.expect("starts");
         until_memory_holds(&engine, 0).await;
-        give_up_after(polls, engine.terminate(run.id()).into_future()).await;
+        let terminated = give_up_after(polls, engine.terminate(run.id()).into_future()).await;
         let ended = tokio::time::timeout(Duration::from_secs(20), run.result()).await;
         // It was terminated though nobody waited for that, or it went on.
         match ended.unwrap_or_else(|_| panic!("nobody woke it, given up after {polls} polls")) {
@@ -497,8 +497,12 @@ async fn a_termination_that_is_given_up_half_way_takes_the_run_from_nobody() {
             Err(RunError::Cancelled { .. }) => {}
             Err(other) => panic!("given up after {polls} polls: {other:?}"),
         }
+        if terminated {
+            assert!(polls > 1, "it could not be given up at all");
+            return engine.shutdown().await.expect("stops");
+        }
     }
-    engine.shutdown().await.expect("stops");
+    panic!("it never ended");
 }
 
 #[tokio::test]
