@@ -498,7 +498,6 @@ async fn a_termination_that_is_given_up_half_way_takes_the_run_from_nobody() {
             Err(other) => panic!("given up after {polls} polls: {other:?}"),
         }
         if terminated {
-            assert!(polls > 1, "it could not be given up at all");
             return engine.shutdown().await.expect("stops");
         }
     }

@@ -165,8 +165,8 @@ impl<'step, R> StepCall<'step, R> {
         let waker = waker.unwrap_or_else(|| BodyWaker::new(cx.waker(), &core.signal));
         called::remember(self.definition, &core.identity().workflow_name);
         let context = self.context(core, made);
-        let attempt = Counted::new(Attempt::new(context));
-        let future = match self.body_of(made, &attempt.attempt) {
+        let counted = Counted::new(Attempt::new(context));
+        let future = match self.body_of(made, &counted.attempt) {
             Ok(future) => future,
             Err(obstacle) => {
                 cold_path();
@@ -186,7 +186,7 @@ impl<'step, R> StepCall<'step, R> {
                 "step", run = %core.run(), step = %id, name = self.definition.name,
                 attempt = made.attempt
             ),
-            attempt,
+            counted,
         };
         Some((running, began))
     }

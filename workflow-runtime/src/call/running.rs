@@ -80,7 +80,7 @@ pub(super) struct Running<'step, R> {
     pub(super) began_at: Timestamp,
     pub(super) span: tracing::Span,
     /// Dropped after the body: only then it has ended.
-    pub(super) attempt: Counted,
+    pub(super) counted: Counted,
 }
 
 /// An attempt whose body was counted when it began; the run is told when it ends, however it does.
@@ -135,7 +135,7 @@ impl<R> Running<'_, R> {
         let Self {
             future,
             waker,
-            attempt: counted,
+            counted,
             ..
         } = self;
         drop(future);
@@ -144,7 +144,7 @@ impl<R> Running<'_, R> {
 
     /// Takes the messages that the body has pushed.
     pub(super) fn take_pushed(&self) -> Vec<Pushed> {
-        self.attempt.context().pushed.take()
+        self.counted.context().pushed.take()
     }
 
     /// Polls the body. A body that is ready beats its deadline; a blocking one that is past its
@@ -158,7 +158,7 @@ impl<R> Running<'_, R> {
     pub(super) fn begin(&mut self) -> Poll<AttemptEnd<R>> {
         let waker = self.waker.waker();
         let polled = catch_unwind(AssertUnwindSafe(|| {
-            let _entered = lend(&mut self.attempt.attempt.ambient);
+            let _entered = lend(&mut self.counted.attempt.ambient);
             let _span = self.span.enter();
             #[cfg(feature = "testing")]
             if self.delay.poll(waker).is_pending() {
@@ -170,13 +170,13 @@ impl<R> Running<'_, R> {
             Ok(Poll::Ready(_)) | Err(_) if self.timed_out => AttemptEnd::TimedOut,
             Ok(Poll::Ready(value)) => AttemptEnd::Value {
                 value,
-                already_done: self.attempt.context().already_done.load(Ordering::Acquire),
+                already_done: self.counted.context().already_done.load(Ordering::Acquire),
             },
             Err(panic) => {
                 cold_path();
                 AttemptEnd::Panicked {
                     message: panic_message(panic.as_ref()),
-                    misuse: self.attempt.context().misused.load(Ordering::Acquire),
+                    misuse: self.counted.context().misused.load(Ordering::Acquire),
                 }
             }
             Ok(Poll::Pending) => {
@@ -188,7 +188,7 @@ impl<R> Running<'_, R> {
                     return Poll::Pending;
                 }
                 self.timed_out = true;
-                if self.attempt.context().blocking.load(Ordering::Acquire) > 0 {
+                if self.counted.context().blocking.load(Ordering::Acquire) > 0 {
                     return Poll::Pending;
                 }
                 AttemptEnd::TimedOut
