@@ -15,8 +15,8 @@ const TIDY: &str = "tidy 48 1500";
 /// What the child says before it deletes.
 const DELETING: &str = "deleting";
 
-/// Lets a child meet a fault at the `at`-th such moment since it began to delete. Returns what it said and whether it came to its end,
-/// if that moment came.
+/// Lets a child meet a fault at the `at`-th such moment since it began to delete. Returns what it said, what it complained of, and whether
+/// it came to its end, if that moment came.
 async fn meet(fault: &[(&str, &str)], at: usize) -> Option<(String, bool)> {
     let recording = Recording::new();
     let mut child = recording.child(TIDY);
@@ -26,7 +26,8 @@ async fn meet(fault: &[(&str, &str)], at: usize) -> Option<(String, bool)> {
         .env(variable, at.to_string())
         .env("FAIL_FILE", file)
         .envs(fault[1..].iter().copied())
-        .stdout(Stdio::piped());
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped());
     let output = child.output().expect("the child starts");
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
     assert!(text.contains(DELETING), "{fault:?} {at}: {text}");
@@ -39,7 +40,8 @@ async fn meet(fault: &[(&str, &str)], at: usize) -> Option<(String, bool)> {
         );
     }
     let met = !output.status.success() || text.contains("stopped");
-    met.then_some((text, output.status.success()))
+    let why = String::from_utf8_lossy(&output.stderr);
+    met.then(|| (format!("{text}{why}"), output.status.success()))
 }
 
 /// Has a fault come at every such moment, and returns how many there are.

@@ -209,13 +209,10 @@ impl Shared {
         let settled = database.settle_after_reading();
         let result = result.and_then(|read| settled.map(|()| read));
         match result {
-            Err(error @ StoreError::Io { .. }) => {
+            // Whoever meets it first hears the same as all who ask later: that the store failed, and why.
+            Err(error) if matches!(error, StoreError::Io { .. }) || database.is_broken() => {
                 self.fail(&error);
                 Err(self.lock().stopped())
-            }
-            Err(error) if database.is_broken() => {
-                self.fail(&error);
-                Err(error)
             }
             result => result,
         }
