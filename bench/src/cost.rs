@@ -32,16 +32,22 @@ struct Cost {
     wall_us: f64,
 }
 
-/// Drives `runs` runs of 50 steps, `at_once` at a time: opening and closing the store are not counted.
-fn measure(scratch: &Path, at_once: usize, runs: u64, durability: Durability) -> Cost {
+/// Drives `runs` runs of so many steps, `at_once` at a time: opening and closing the store are not counted.
+fn measure(
+    scratch: &Path,
+    at_once: usize,
+    runs: u64,
+    steps: u64,
+    durability: Durability,
+) -> Cost {
     let dir = engine::fresh(scratch);
-    let total = runs * engine::STEPS_PER_SHORT_RUN;
+    let total = runs * steps;
     engine::runtime().block_on(async {
         let engine = engine::open(dir.path(), durability).await;
         let (began, cpu) = (Instant::now(), processor_time());
         let handed_out = AtomicU64::new(0);
         let more = move |_, _| handed_out.fetch_add(1, Ordering::Relaxed) < runs;
-        engine::drive(&engine, at_once, engine::STEPS_PER_SHORT_RUN, more).await;
+        engine::drive(&engine, at_once, steps, more).await;
         let (wall, cpu) = (began.elapsed(), processor_time() - cpu);
         engine.shutdown().await.expect("it stops");
         let per_step = |time: Duration| time.as_secs_f64() * 1e6 / total as f64;
@@ -53,11 +59,11 @@ fn measure(scratch: &Path, at_once: usize, runs: u64, durability: Durability) ->
 }
 
 /// Prints what a step of so many runs took.
-pub fn steps(scratch: &Path, at_once: usize, runs: u64) {
-    let cost = measure(scratch, at_once, runs, Durability::Synced);
+pub fn steps(scratch: &Path, at_once: usize, runs: u64, steps: u64) {
+    let cost = measure(scratch, at_once, runs, steps, Durability::Synced);
     println!(
         "{{\"workload\":\"cost-{at_once}\",\"steps\":{},\"cpu_us_per_step\":{:.3},\"wall_us_per_step\":{:.3}}}",
-        runs * engine::STEPS_PER_SHORT_RUN,
+        runs * steps,
         cost.cpu_us,
         cost.wall_us
     );
@@ -69,7 +75,10 @@ pub fn steps(scratch: &Path, at_once: usize, runs: u64) {
 pub fn processor(scratch: &Path, repeats: usize) -> bool {
     let of = |durability| {
         let mut costs: Vec<f64> = (0..repeats)
-            .map(|_| measure(scratch, 64, PROCESSOR_RUNS, durability).cpu_us)
+            .map(|_| {
+                let steps = engine::STEPS_PER_SHORT_RUN;
+                measure(scratch, 64, PROCESSOR_RUNS, steps, durability).cpu_us
+            })
             .collect();
         median(&mut costs)
     };

@@ -107,7 +107,13 @@ fn main() -> ExitCode {
         }
         ["cost", at_once, runs] => {
             let at_once = at_once.parse().expect("a number");
-            cost::steps(scratch, at_once, runs.parse().expect("a number"));
+            let runs = runs.parse().expect("a number");
+            cost::steps(scratch, at_once, runs, engine::STEPS_PER_SHORT_RUN);
+        }
+        ["cost", at_once, runs, steps] => {
+            let at_once = at_once.parse().expect("a number");
+            let runs = runs.parse().expect("a number");
+            cost::steps(scratch, at_once, runs, steps.parse().expect("a number"));
         }
         ["cost-replay", steps] => cost::replay(scratch, steps.parse().expect("a number")),
         ["child", "waiting-memory"] => println!("{}", engine::waiting_memory(scratch, None)),
@@ -144,7 +150,7 @@ fn main() -> ExitCode {
                 "usage: bench all [--only SYSTEM,…,WORKLOAD,…] [--repeats N] [--short] [--missing] [--fresh] | quick | report FILE | \
                  aims | floor | throughput | replay | resume | suspended | finished RUNS | removal RUNS | processor | sustained | replay-file | \
                  waiting-memory | open-empty | sleepers [N] | \
-                 sleepers-store | timers | duplicates | signals | endless | guard | fan-out | shared-lookups | steps N | cost AT_ONCE RUNS | cost-replay STEPS"
+                 sleepers-store | timers | duplicates | signals | endless | guard | fan-out | shared-lookups | steps N | cost AT_ONCE RUNS [STEPS] | cost-replay STEPS"
             );
             return ExitCode::FAILURE;
         }
