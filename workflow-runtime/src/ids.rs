@@ -17,7 +17,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use serde::{Deserialize, Serialize};
 
 use crate::clock::Timestamp;
-use crate::hashing::HashContext;
+use crate::hashing::{Begun, HashContext};
 use crate::key::Key;
 
 /// The derivation that new runs begin with.
@@ -232,20 +232,10 @@ impl StepId {
         name: &str,
         which: Discriminator<'_>,
     ) -> Self {
-        let mut hash = Derivation::new(&STEP_CONTEXT);
-        hash.field(&DERIVATION_VERSION.to_le_bytes());
-        hash.field(run.as_bytes());
-        hash.field(scope);
-        hash.field(match kind {
-            CallKind::Step => b"step",
-            CallKind::Timer => b"timer",
-            CallKind::Child => b"child",
-            CallKind::Message => b"message",
-        });
-        hash.field(name.as_bytes());
+        let mut hash = Derivation::of_call(run, scope, kind, name);
         match which {
             Discriminator::Occurrence(n) => {
-                hash.field(b"occurrence");
+                hash.field(OCCURRENCE);
                 hash.field(&n.to_le_bytes());
             }
             Discriminator::Key(key) => {
@@ -297,6 +287,33 @@ impl StepId {
     }
 }
 
+/// The ids of all un-keyed calls of one name in one scope: what they have in common is hashed once.
+pub(crate) struct CallIds {
+    run: RunId,
+    begun: Begun,
+}
+
+impl CallIds {
+    /// Hashes what the ids have in common. `None` if that is so much that nothing is gained.
+    pub(crate) fn new(run: RunId, scope: &[u8], kind: CallKind, name: &str) -> Option<Self> {
+        let mut hash = Derivation::of_call(run, scope, kind, name);
+        hash.field(OCCURRENCE);
+        hash.put(&NUMBER_LEN);
+        let begun = hash.begin()?;
+        Some(Self { run, begun })
+    }
+
+    /// The run whose calls they are.
+    pub(crate) fn run(&self) -> RunId {
+        self.run
+    }
+
+    /// What [`StepId::derive`] gives for that occurrence.
+    pub(crate) fn id(&self, occurrence: u64) -> StepId {
+        StepId(id_of(&self.begun.end_with(occurrence)))
+    }
+}
+
 impl MessageId {
     /// Derives the id of a message from the step that pushed it: the one of that number, from 0, that it pushed
     /// into that outbox.
@@ -345,6 +362,12 @@ pub(crate) fn random_stream(run: RunId, scope: &[u8]) -> blake3::OutputReader {
     hash.stream()
 }
 
+/// What stands before the number of a call that has no key.
+const OCCURRENCE: &[u8] = b"occurrence";
+
+/// The length of that number, as it stands before every field.
+const NUMBER_LEN: [u8; 8] = 8_u64.to_le_bytes();
+
 /// How many bytes of fields are gathered before they are hashed: more than nearly every call has.
 const GATHERED: usize = 256;
 
@@ -369,6 +392,22 @@ impl Derivation {
             len: 0,
             hashed: None,
         }
+    }
+
+    /// Begins with what the ids of all calls of a name in a scope have in common, with a key or without.
+    fn of_call(run: RunId, scope: &[u8], kind: CallKind, name: &str) -> Self {
+        let mut hash = Self::new(&STEP_CONTEXT);
+        hash.field(&DERIVATION_VERSION.to_le_bytes());
+        hash.field(run.as_bytes());
+        hash.field(scope);
+        hash.field(match kind {
+            CallKind::Step => b"step",
+            CallKind::Timer => b"timer",
+            CallKind::Child => b"child",
+            CallKind::Message => b"message",
+        });
+        hash.field(name.as_bytes());
+        hash
     }
 
     fn field(&mut self, bytes: &[u8]) {
@@ -399,15 +438,19 @@ impl Derivation {
 
     fn finish(self) -> [u8; 16] {
         let hash = match self.hashed {
-            None => {
-                let mut hash = self.context.hasher();
-                hash.update(&self.gathered[..self.len]).finalize()
+            None => self.context.hash(&self.gathered[..self.len]),
+            Some(mut hash) => {
+                let hash = hash.update(&self.gathered[..self.len]).finalize();
+                *hash.as_bytes()
             }
-            Some(mut hash) => hash.update(&self.gathered[..self.len]).finalize(),
         };
-        let mut id = [0; 16];
-        id.copy_from_slice(&hash.as_bytes()[..16]);
-        id
+        id_of(&hash)
+    }
+
+    /// Begins hashes of what was gathered and a number. `None` if not all of it is still here.
+    fn begin(&self) -> Option<Begun> {
+        let gathered = &self.gathered[..self.len];
+        self.hashed.is_none().then(|| self.context.begin(gathered))
     }
 
     fn stream(self) -> blake3::OutputReader {
@@ -416,6 +459,11 @@ impl Derivation {
             .unwrap_or_else(|| Box::new(self.context.hasher()));
         hash.update(&self.gathered[..self.len]).finalize_xof()
     }
+}
+
+/// An id is the first half of a hash.
+fn id_of(hash: &[u8; 32]) -> [u8; 16] {
+    *hash.first_chunk().expect("32 bytes")
 }
 
 fn encode_base32(bytes: [u8; 16]) -> [u8; TEXT_LEN] {
@@ -505,6 +553,25 @@ mod tests {
                 let expected = plain.finalize();
                 let expected = &expected.as_bytes()[..16];
                 assert_eq!(gathered.finish(), expected, "{first} and {second} bytes");
+            }
+        }
+    }
+
+    #[test]
+    fn ids_that_are_begun_once_are_those_that_are_derived() {
+        let run = RunId::from_bytes([3; 16]);
+        for kind in [CallKind::Step, CallKind::Timer, CallKind::Child] {
+            // With the longest not all is gathered any more, so that nothing is begun.
+            for len in [0, 1, 9, 10, 11, 40, 80, 120, 300] {
+                let (scope, name) = ("a".repeat(len), "n".repeat(len / 3 + 1));
+                let ids = CallIds::new(run, scope.as_bytes(), kind, &name);
+                assert_eq!(ids.is_some(), len < 300, "{len} bytes");
+                for n in [0, 1, 2, 255, 256, u64::MAX] {
+                    let which = Discriminator::Occurrence(n);
+                    let derived = StepId::derive(run, scope.as_bytes(), kind, &name, which);
+                    let begun = ids.as_ref().map_or(derived, |ids| ids.id(n));
+                    assert_eq!(begun, derived, "{len} bytes, call {n}");
+                }
             }
         }
     }

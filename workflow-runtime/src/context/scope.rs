@@ -19,7 +19,7 @@ use pin_project_lite::pin_project;
 use super::{Ambient, current_scope, enter};
 use crate::engine::core::RunCore;
 use crate::id_map::IdMap;
-use crate::ids::{CallKind, Discriminator, StepId, random_stream};
+use crate::ids::{CallIds, CallKind, Discriminator, StepId, random_stream};
 
 /// Up to so many names of calls, a scope keeps no room for more.
 const FEW_NAMES: usize = 4;
@@ -50,10 +50,41 @@ struct RareClaims {
     helpers: Vec<(&'static str, u64)>,
     /// Named scopes, so that a name used twice gives two scopes and never the same ids.
     named: HashMap<Box<str>, u64>,
+    /// Names that were called more than once, without a key.
+    repeated: Vec<Repeated>,
     /// Messages pushed, by outbox.
     messages: HashMap<Box<str>, u64>,
     /// Keyed calls, to refuse a repeated key; the place is for the message.
     keyed: IdMap<StepId, &'static Location<'static>>,
+}
+
+/// A name that was called more than once in a scope: one call alone would gain nothing.
+struct Repeated {
+    kind: CallKind,
+    name: &'static str,
+    /// `None` if what the ids have in common is very long.
+    ids: Option<CallIds>,
+}
+
+impl RareClaims {
+    /// What the ids of a name's calls have in common, made with its second call.
+    fn repeated(
+        &mut self,
+        kind: CallKind,
+        name: &'static str,
+        make: impl FnOnce() -> Option<CallIds>,
+    ) -> Option<&CallIds> {
+        let is_it = |known: &Repeated| known.kind == kind && known.name == name;
+        let at = match self.repeated.iter().position(is_it) {
+            Some(at) => at,
+            None => {
+                let ids = make();
+                self.repeated.push(Repeated { kind, name, ids });
+                self.repeated.len() - 1
+            }
+        };
+        self.repeated[at].ids.as_ref()
+    }
 }
 
 impl Claims {
@@ -164,28 +195,34 @@ impl Scope {
 
     /// Claims the id of the next un-keyed call of a name, and says which occurrence it is.
     pub(crate) fn claim(&self, kind: CallKind, name: &'static str) -> (StepId, u64) {
-        let occurrence = {
-            let mut claims = self.claims();
-            match claims
-                .calls
-                .iter_mut()
-                .find(|(k, n, _)| *k == kind && *n == name)
-            {
-                Some((_, _, next)) => take_next(next),
-                None => {
-                    if claims.calls.len() < FEW_NAMES {
-                        claims.calls.reserve_exact(1); // most scopes call one or two names only
-                    }
-                    claims.calls.push((kind, name, 1));
-                    0
+        let mut claims = self.claims();
+        let calls = &mut claims.calls;
+        let occurrence = match calls.iter_mut().find(|(k, n, _)| *k == kind && *n == name) {
+            Some((_, _, next)) => take_next(next),
+            None => {
+                if calls.len() < FEW_NAMES {
+                    calls.reserve_exact(1); // most scopes call one or two names only
                 }
+                calls.push((kind, name, 1));
+                0
             }
         };
         let place = match seeded!(SharedStepId) && kind == CallKind::Step {
             true => 0,
             false => occurrence,
         };
-        let id = self.derive(kind, name, Discriminator::Occurrence(place));
+        if occurrence == 0 {
+            drop(claims);
+            let id = self.derive(kind, name, Discriminator::Occurrence(place));
+            return (id, occurrence);
+        }
+        let scope = self.path.as_bytes();
+        let make = || CallIds::new(self.core.run(), scope, kind, name);
+        let ids = claims.rare().repeated(kind, name, make);
+        let id = self.core.call_id(|run| match ids {
+            Some(ids) if ids.run() == run => ids.id(place),
+            _ => StepId::derive(run, scope, kind, name, Discriminator::Occurrence(place)),
+        });
         (id, occurrence)
     }
 

@@ -14,6 +14,7 @@ use serde::ser::{self, Serialize};
 use serde::{Deserialize, Serialize as DeriveSerialize};
 
 use self::walk::{SequenceOrder, Walk};
+use crate::hashing;
 
 /// The most room a thread keeps for the next digest.
 const KEPT_ROOM: usize = 16 * 1024;
@@ -35,7 +36,7 @@ impl Digest {
 
     fn of_bytes(bytes: &[u8]) -> Self {
         let mut digest = [0; 16];
-        digest.copy_from_slice(&blake3::hash(bytes).as_bytes()[..16]);
+        digest.copy_from_slice(&hashing::hash(bytes)[..16]);
         Self(digest)
     }
 }

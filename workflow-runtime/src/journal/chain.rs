@@ -8,8 +8,10 @@
 use bytes::Bytes;
 
 use super::room;
-use crate::hashing::HashContext;
+use crate::hashing::{self, HashContext};
 use crate::ids::RunId;
+
+static UNKEYED: HashContext = HashContext::new("workflow-runtime 2026-11 journal chain");
 
 /// The frame format that this release writes.
 pub(crate) const FORMAT_VERSION: u8 = 1;
@@ -20,8 +22,11 @@ pub(super) const LINK_LEN: usize = 32;
 /// Bytes that a link covers beside a body: the link before it, the run, the place.
 const PLACE_LEN: usize = LINK_LEN + 16 + 8;
 
-/// How much of a link's input is gathered to be hashed at once.
-const GATHERED: usize = 320;
+/// Most bodies are no longer: to gather what a link covers and hash it at once costs less than to hash it in pieces.
+const MOST: usize = 264;
+
+/// So long a body may be to be hashed at once still, for which more room has to be cleared: what the link covers is one chunk then.
+const LONG: usize = 1_024 - PLACE_LEN;
 
 /// A secret that makes journals tamper-evident (see `EngineBuilder::audit_key`).
 #[derive(Clone)]
@@ -149,26 +154,42 @@ impl Chain {
     }
 
     fn link_to(&self, body: &[u8]) -> [u8; LINK_LEN] {
-        static UNKEYED: HashContext = HashContext::new("workflow-runtime 2026-11 journal chain");
+        if body.len() <= MOST {
+            self.link_at_once::<{ PLACE_LEN + MOST }>(body)
+        } else if body.len() <= LONG {
+            self.link_at_once::<{ PLACE_LEN + LONG }>(body)
+        } else {
+            self.link_in_pieces(body)
+        }
+    }
+
+    /// What a link covers before a body.
+    fn place(&self) -> [u8; PLACE_LEN] {
+        let mut place = [0; PLACE_LEN];
+        place[..32].copy_from_slice(&self.link);
+        place[32..48].copy_from_slice(self.run.as_bytes());
+        place[48..].copy_from_slice(&self.next_seq.to_le_bytes());
+        place
+    }
+
+    fn link_at_once<const ROOM: usize>(&self, body: &[u8]) -> [u8; LINK_LEN] {
+        let mut gathered = [0; ROOM];
+        let len = PLACE_LEN + body.len();
+        gathered[..PLACE_LEN].copy_from_slice(&self.place());
+        gathered[PLACE_LEN..len].copy_from_slice(body);
+        match &self.key {
+            None => UNKEYED.hash(&gathered[..len]),
+            Some(AuditKey(key)) => hashing::keyed_hash(key, &gathered[..len]),
+        }
+    }
+
+    #[cold]
+    fn link_in_pieces(&self, body: &[u8]) -> [u8; LINK_LEN] {
         let mut hash = match &self.key {
             None => UNKEYED.hasher(),
             Some(AuditKey(key)) => blake3::Hasher::new_keyed(key),
         };
-        // Most records fit in here: one call costs less than four.
-        let mut gathered = [0; GATHERED];
-        gathered[..32].copy_from_slice(&self.link);
-        gathered[32..48].copy_from_slice(self.run.as_bytes());
-        gathered[48..PLACE_LEN].copy_from_slice(&self.next_seq.to_le_bytes());
-        let len = PLACE_LEN + body.len();
-        match gathered.get_mut(PLACE_LEN..len) {
-            Some(room) => {
-                room.copy_from_slice(body);
-                hash.update(&gathered[..len]);
-            }
-            None => {
-                hash.update(&gathered[..PLACE_LEN]).update(body);
-            }
-        }
+        hash.update(&self.place()).update(body);
         *hash.finalize().as_bytes()
     }
 }
@@ -187,6 +208,29 @@ mod tests {
         frames
             .iter()
             .try_for_each(|frame| chain.open(frame).map(drop))
+    }
+
+    #[test]
+    fn a_link_is_the_hash_of_what_it_covers_however_long_that_is() {
+        let lengths = [
+            0, 1, 100, 263, 264, 265, 500, 967, 968, 969, 1_024, 2_000, 70_000,
+        ];
+        for key in [None, Some([7; 32])] {
+            let mut chain = Chain::new(RunId::from_bytes([1; 16]), key.map(AuditKey::new));
+            let mut before = [0; LINK_LEN];
+            for (seq, len) in lengths.into_iter().enumerate() {
+                let body = vec![seq as u8; len];
+                let frame = chain.seal(&body);
+                let covered = [&before[..], &[1; 16], &(seq as u64).to_le_bytes(), &body].concat();
+                const CONTEXT: &str = "workflow-runtime 2026-11 journal chain";
+                let expected = match key {
+                    None => blake3::derive_key(CONTEXT, &covered),
+                    Some(key) => *blake3::keyed_hash(&key, &covered).as_bytes(),
+                };
+                before = *frame.last_chunk().expect("a link");
+                assert_eq!(before, expected, "{len} bytes");
+            }
+        }
     }
 
     #[test]

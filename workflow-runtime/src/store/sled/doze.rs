@@ -131,13 +131,7 @@ impl Slumber {
 }
 
 fn hash_of(bytes: &[u8]) -> [u8; HASH] {
-    let mut hash = RECORD.hasher();
-    hash.update(bytes);
-    *hash
-        .finalize()
-        .as_bytes()
-        .first_chunk()
-        .expect("it is longer")
+    *RECORD.hash(bytes).first_chunk().expect("it is longer")
 }
 
 /// Reads the record of a run. `first` is the commit that its file begins with. `None`: the file is gone.

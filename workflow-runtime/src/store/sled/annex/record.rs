@@ -132,10 +132,8 @@ impl<'a> Entry<'a> {
 }
 
 fn hash(bytes: &[u8]) -> [u8; CHECK] {
-    let hash = CONTEXT.hasher().update(bytes).finalize();
-    hash.as_bytes()[..CHECK]
-        .try_into()
-        .expect("sixteen of thirty-two")
+    let hash = CONTEXT.hash(bytes);
+    hash[..CHECK].try_into().expect("sixteen of thirty-two")
 }
 
 /// Adds a record to bytes that go into a file, and returns where it will lie if these begin at `start`.
