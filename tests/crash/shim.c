@@ -7,7 +7,8 @@
  * disk would hold that kept synced bytes only. sync_file_range is not a sync.
  *
  * With FAIL_SYNC_AT=n the n-th sync of a file whose path ends with FAIL_FILE fails with EIO,
- * and with FAIL_WRITE_AT=n the n-th write to one with ENOSPC, or EIO if FAIL_WRITE_EIO is set.
+ * and with FAIL_WRITE_AT=n the n-th write to one with ENOSPC, or EIO if FAIL_WRITE_EIO is set,
+ * after FAIL_WRITE_US microseconds if that is set.
  * With SLOW_SYNC_US=n every sync takes so many microseconds. With KILL_BEFORE_UNLINK=n the
  * process kills itself instead of removing the n-th such file, with KILL_BEFORE_WRITE=n instead
  * of the n-th write to one. With SHIM_ARM=text none of these counts before the process has written that text to its
@@ -44,6 +45,7 @@ static long kill_before_write = -1;
 static const char *fail_file;
 static int write_error = ENOSPC;
 static unsigned slow_sync_us;
+static unsigned fail_write_us;
 static const char *arm;
 
 __attribute__((constructor)) static void begin(void) {
@@ -58,6 +60,7 @@ __attribute__((constructor)) static void begin(void) {
     if (getenv("SLOW_SYNC_US")) slow_sync_us = (unsigned)atol(getenv("SLOW_SYNC_US"));
     if (getenv("KILL_BEFORE_WRITE")) kill_before_write = atol(getenv("KILL_BEFORE_WRITE"));
     if (getenv("KILL_BEFORE_UNLINK")) kill_before_unlink = atol(getenv("KILL_BEFORE_UNLINK"));
+    if (getenv("FAIL_WRITE_US")) fail_write_us = (unsigned)atol(getenv("FAIL_WRITE_US"));
     if (getenv("FAIL_WRITE_AT")) fail_write_at = atol(getenv("FAIL_WRITE_AT"));
     log_fd = syscall(SYS_openat, AT_FDCWD, log, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600);
     if (log_fd < 0) abort();
@@ -164,6 +167,7 @@ static ssize_t pwrite_recorded(int fd, const void *data, size_t len, off_t offse
     if (is_meant(path) && fail_write_at >= 0 && fail_write_at-- <= 0) {
         fail_write_at = 0;
         pthread_mutex_unlock(&lock);
+        if (fail_write_us) usleep(fail_write_us);
         errno = write_error;
         return -1;
     }

@@ -7,6 +7,7 @@ use std::io::Write;
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::sync::Arc;
+use std::time::Duration;
 
 use workflow_runtime::store::sled::{SledOptions, SledStore};
 use workflow_runtime::store::{Append, Creation, Durability, Epoch, Store, StoreError};
@@ -17,6 +18,9 @@ use super::work::{append, ending, forgets, id, new_run};
 
 /// The variable that says what the child is to do.
 const TASK: &str = "STORE_CHILD_TASK";
+
+/// No task takes nearly as long, unless the store never answers.
+const HANGS_AFTER: Duration = Duration::from_secs(120);
 
 /// How many runs grow at the same time, so that commits are groups.
 const WRITERS: u64 = 4;
@@ -51,6 +55,11 @@ fn the_child_does_its_task() {
         return;
     };
     let store = std::env::var("STORE_DIR").expect("the parent says where");
+    std::thread::spawn(|| {
+        std::thread::sleep(HANGS_AFTER);
+        say("it hangs");
+        std::process::abort();
+    });
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(2)
         .enable_time()

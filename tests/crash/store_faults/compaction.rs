@@ -109,3 +109,15 @@ async fn a_disk_that_refuses_anything_of_a_compaction_stops_the_store_and_loses_
         assert!(moments >= at_least, "{fault:?}: {moments} times");
     }
 }
+
+#[tokio::test]
+async fn a_write_that_fails_late_is_heard_of_by_those_who_wait_for_it() {
+    // sled wakes nobody who waits by then, if the write is that of a buffer which another one filled.
+    let late = [
+        ("FAIL_WRITE_AT", "/db"),
+        ("FAIL_WRITE_EIO", "1"),
+        ("FAIL_WRITE_US", "50000"),
+    ];
+    let moments = meet_all(&late, false).await;
+    assert!(moments >= 3, "{moments} times");
+}

@@ -1,7 +1,8 @@
 //! The one place that calls sled.
 //!
 //! Owns the open tree and the second handle of its file. Every call is behind
-//! `catch_unwind`, because sled panics on some damage, and comes back as a [`StoreError`].
+//! `catch_unwind`, because sled panics on some damage, and comes back as a [`StoreError`]; a
+//! lookout sees to it that it does come back.
 //! Never decides what to write.
 
 use std::any::Any;
@@ -16,6 +17,7 @@ use bytes::Bytes;
 use super::annex::{Files, Pointer};
 use super::collect::Collector;
 use super::keys::{self, Key};
+use super::lookout::Lookout;
 use super::walk::Held;
 use crate::store::{StoreError, StoreResult};
 
@@ -39,6 +41,8 @@ pub(super) struct Settings {
 /// An open sled tree.
 #[derive(Debug)]
 pub(super) struct Database {
+    /// First, because it is dropped first: it has a handle of sled's too.
+    lookout: Lookout,
     pub(super) sled: sled::Db,
     pub(super) file: File,
     pub(super) directory: PathBuf,
@@ -65,6 +69,8 @@ impl Database {
             .cache_capacity(settings.cache_bytes)
             .flush_every_ms(None);
         let sled = guarded("opening the database", || config.open())?;
+        let lookout = Lookout::new(&sled, &config)
+            .map_err(|error| io_error("starting a thread for", directory, &error))?;
         let path = directory.join("db");
         let file = File::options()
             .read(true)
@@ -72,6 +78,7 @@ impl Database {
             .open(&path)
             .map_err(|error| io_error("opening", &path, &error))?;
         Ok(Self {
+            lookout,
             sled,
             file,
             directory: directory.to_path_buf(),
@@ -107,6 +114,7 @@ impl Database {
         call: impl FnOnce() -> sled::Result<T>,
     ) -> StoreResult<T> {
         let mut returned = false;
+        let _watched = self.lookout.watch();
         let result = guarded(place, || {
             let result = call();
             returned = true;
@@ -259,7 +267,8 @@ impl Database {
 
     /// Closes sled: it writes what it still holds and lets go of its files.
     pub(super) fn close(self) -> StoreResult<()> {
-        let sled = self.sled;
+        let Self { lookout, sled, .. } = self;
+        drop(lookout);
         guarded("closing the database", || {
             drop(sled);
             Ok(())

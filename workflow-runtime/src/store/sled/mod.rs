@@ -42,6 +42,7 @@ mod lasting;
 mod layout;
 mod ledger;
 mod log;
+mod lookout;
 mod mailbox;
 #[cfg(test)]
 mod model;
