@@ -170,8 +170,9 @@ mod tests {
         for is_inside in [false, true] {
             let (lookout, _woken) = looking(Arc::default());
             std::thread::sleep(LOOK_EVERY * 2);
-            let inside = is_inside.then(|| std::mem::ManuallyDrop::new(lookout.watch()));
-            drop(inside);
+            if is_inside {
+                std::mem::forget(lookout.watch());
+            }
             let began = Instant::now();
             drop(lookout);
             assert!(began.elapsed() < LONG);
