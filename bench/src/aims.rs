@@ -10,7 +10,7 @@ use crate::{cost, finished, repeats, replay, resume, suspended, sustained, throu
 pub fn all(scratch: &Path) -> bool {
     let few = repeats().min(3);
     let measured = [
-        throughput(scratch),
+        throughput(scratch, ""),
         replay(scratch),
         resume::after_a_kill(scratch, repeats()),
         cost::processor(scratch, repeats()),

@@ -20,6 +20,7 @@ mod guard;
 mod inside;
 mod keys;
 mod leaving;
+mod machine;
 mod removal;
 mod report;
 mod resume;
@@ -48,7 +49,7 @@ fn main() -> ExitCode {
         ["quick"] => return done(rivals::quick(scratch)),
         ["report", file] => return done(rivals::report(file)),
         ["floor"] => {
-            throughput(scratch);
+            throughput(scratch, "");
             replay(scratch);
             in_child("waiting-memory", "bytes_per_run", Some(4_096.0));
             in_child("open-empty", "ms", Some(50.0));
@@ -60,7 +61,8 @@ fn main() -> ExitCode {
         }
         ["open-empty"] => return met(in_child("open-empty", "ms", Some(50.0))),
         ["aims"] => return met(aims::all(scratch)),
-        ["throughput"] => return met(throughput(scratch)),
+        ["throughput"] => return met(throughput(scratch, "")),
+        ["throughput", workload] => return met(throughput(scratch, workload)),
         ["replay"] => return met(replay(scratch)),
         ["resume"] => return met(resume::after_a_kill(scratch, repeats())),
         ["suspended"] => return met(suspended::suspended(scratch, repeats())),
@@ -148,7 +150,7 @@ fn main() -> ExitCode {
         _ => {
             eprintln!(
                 "usage: bench all [--only SYSTEM,…,WORKLOAD,…] [--repeats N] [--short] [--missing] [--fresh] | quick | report FILE | \
-                 aims | floor | throughput | replay | resume | suspended | finished RUNS | removal RUNS | processor | sustained | replay-file | \
+                 aims | floor | throughput [WORKLOAD] | replay | resume | suspended | finished RUNS | removal RUNS | processor | sustained | replay-file | \
                  waiting-memory | open-empty | sleepers [N] | \
                  sleepers-store | timers | duplicates | signals | endless | guard | fan-out | shared-lookups | steps N | cost AT_ONCE RUNS [STEPS] | cost-replay STEPS"
             );
@@ -184,8 +186,8 @@ fn repeats() -> usize {
         .unwrap_or(5)
 }
 
-/// Steps per second, synced, beside what the disk gives a plain file at the same concurrency.
-fn throughput(scratch: &Path) -> bool {
+/// Steps per second, synced, beside what the disk gives a plain file at the same concurrency; of all workloads, or of one.
+fn throughput(scratch: &Path, only: &str) -> bool {
     let mut all_met = true;
     for (workload, at_once, steps, asked) in [
         ("sequential", 1, engine::STEPS_PER_RUN, 0.65),
@@ -194,11 +196,19 @@ fn throughput(scratch: &Path) -> bool {
         ("short-64", 64, engine::STEPS_PER_SHORT_RUN, 0.70),
         ("short-1024", 1024, engine::STEPS_PER_SHORT_RUN, 0.45),
     ] {
+        if !only.is_empty() && only != workload {
+            continue;
+        }
         let (mut rates, mut floors, mut ratios) = (Vec::new(), Vec::new(), Vec::new());
         let mut before = floor::records_per_second(scratch, at_once);
         for _ in 0..repeats() {
             let rate = engine::steps_per_second(scratch, at_once, steps);
+            let one_way = machine::one_way_ns();
             let after = floor::records_per_second(scratch, at_once);
+            eprintln!(
+                "{workload}: {rate:.0} steps/s, {:.3} of the floor's {before:.0} and {after:.0}; {one_way:.0} ns between processors",
+                rate / f64::midpoint(before, after)
+            );
             rates.push(rate);
             floors.push(after);
             ratios.push(rate / f64::midpoint(before, after));

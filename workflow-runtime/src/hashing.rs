@@ -11,7 +11,7 @@ use std::sync::OnceLock;
 use blake3::Hasher;
 use blake3::hazmat::{ContextKey, HasherExt as _, hash_derive_key_context};
 
-pub(crate) use self::short::Begun;
+pub(crate) use self::short::{Begun, LANES};
 use self::short::{CHUNK_LEN, Mode};
 
 /// Says whether so many bytes are hashed here. Without the compiler's optimization a block takes 2 µs here, and in the crate

@@ -17,7 +17,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use serde::{Deserialize, Serialize};
 
 use crate::clock::Timestamp;
-use crate::hashing::{Begun, HashContext};
+use crate::hashing::{Begun, HashContext, LANES};
 use crate::key::Key;
 
 /// The derivation that new runs begin with.
@@ -291,7 +291,12 @@ impl StepId {
 pub(crate) struct CallIds {
     run: RunId,
     begun: Begun,
+    /// The ids from an occurrence on that were derived ahead: several take hardly longer than two.
+    ahead: Option<(u64, [[u8; 16]; LANES])>,
 }
+
+/// From this occurrence on it is a loop, of which more calls are likely to come.
+const A_LOOP: u64 = 4;
 
 impl CallIds {
     /// Hashes what the ids have in common. `None` if that is so much that nothing is gained.
@@ -300,7 +305,11 @@ impl CallIds {
         hash.field(OCCURRENCE);
         hash.put(&NUMBER_LEN);
         let begun = hash.begin()?;
-        Some(Self { run, begun })
+        Some(Self {
+            run,
+            begun,
+            ahead: None,
+        })
     }
 
     /// The run whose calls they are.
@@ -309,7 +318,20 @@ impl CallIds {
     }
 
     /// What [`StepId::derive`] gives for that occurrence.
-    pub(crate) fn id(&self, occurrence: u64) -> StepId {
+    pub(crate) fn id(&mut self, occurrence: u64) -> StepId {
+        let ahead = self.ahead.as_ref().and_then(|(first, ids)| {
+            let at = occurrence.checked_sub(*first)?;
+            ids.get(usize::try_from(at).ok()?)
+        });
+        if let Some(id) = ahead {
+            return StepId(*id);
+        }
+        if occurrence >= A_LOOP
+            && let Some(ids) = self.begun.end_with_next(occurrence)
+        {
+            self.ahead = Some((occurrence, ids));
+            return StepId(ids[0]);
+        }
         StepId(id_of(&self.begun.end_with(occurrence)))
     }
 }
@@ -564,12 +586,13 @@ mod tests {
             // With the longest not all is gathered any more, so that nothing is begun.
             for len in [0, 1, 9, 10, 11, 40, 80, 120, 300] {
                 let (scope, name) = ("a".repeat(len), "n".repeat(len / 3 + 1));
-                let ids = CallIds::new(run, scope.as_bytes(), kind, &name);
+                let mut ids = CallIds::new(run, scope.as_bytes(), kind, &name);
                 assert_eq!(ids.is_some(), len < 300, "{len} bytes");
-                for n in [0, 1, 2, 255, 256, u64::MAX] {
+                let one_by_one = (0..12).chain([255, 256, 258, 260, 3, 4, 5]);
+                for n in one_by_one.chain(u64::MAX - 5..=u64::MAX) {
                     let which = Discriminator::Occurrence(n);
                     let derived = StepId::derive(run, scope.as_bytes(), kind, &name, which);
-                    let begun = ids.as_ref().map_or(derived, |ids| ids.id(n));
+                    let begun = ids.as_mut().map_or(derived, |ids| ids.id(n));
                     assert_eq!(begun, derived, "{len} bytes, call {n}");
                 }
             }

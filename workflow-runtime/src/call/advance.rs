@@ -64,7 +64,7 @@ impl<'step, R> StepCall<'step, R> {
                 Doing::Nothing | Doing::Ready(_) => {
                     let made = made(called_at);
                     let from = match std::mem::replace(doing, Doing::Nothing) {
-                        Doing::Ready(running) => Outset::Ready(running),
+                        Doing::Ready(running) => Outset::Ready(*running),
                         _ => begun.take().map_or(Outset::Nothing, Outset::Begun),
                     };
                     if self.start(made, from, cx).is_break() {
@@ -117,7 +117,7 @@ impl<'step, R> StepCall<'step, R> {
                 // Most bodies that do not wait are over with their first poll: they are kept nowhere.
                 let Poll::Ready(end) = polled else {
                     core.watch_body(id, running.waker.call());
-                    self.set_doing(Doing::Running(running));
+                    self.set_doing(Doing::Running(Box::new(running)));
                     return ControlFlow::Break(());
                 };
                 made.began_at = running.began_at;
@@ -126,7 +126,7 @@ impl<'step, R> StepCall<'step, R> {
             }
             Begun::Ready(running) => {
                 core.watch_body(id, running.waker.call());
-                self.set_doing(Doing::Ready(running));
+                self.set_doing(Doing::Ready(Box::new(running)));
                 return ControlFlow::Break(());
             }
             Begun::Interrupted => {
@@ -157,7 +157,7 @@ impl<'step, R> StepCall<'step, R> {
         cx: &Context<'_>,
     ) {
         let core = made.scope.core();
-        let policy = self.policy.over(&core.services.config);
+        let policy = self.policy().over(&core.services.config);
         let name = self.definition.name;
         // The user's own `Serialize`, `Deserialize` and `retry_if` run in here. If they panic, the
         // effect has happened all the same, and trying again would panic again.

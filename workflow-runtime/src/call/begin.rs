@@ -117,7 +117,7 @@ impl<'step, R> StepCall<'step, R> {
         match clearance {
             Clearance::Start => {
                 running.began_at = core.services.clock.now();
-                running.deadline = self.policy.timeout.map(|limit| {
+                running.deadline = self.policy().timeout.map(|limit| {
                     let waker = running.waker.waker().clone();
                     let timers = &core.services.timers;
                     timers.wake_at(running.began_at.after(limit), waker)

@@ -59,13 +59,18 @@ pub struct StepCall<'step, R> {
     pub(super) definition: &'static StepDefinition,
     pub(super) returns: Returns<R>,
     pub(super) site: &'static Location<'static>,
-    pub(super) policy: Policy,
+    /// What was said of attempts for this call alone: nearly always nothing, and every call is moved about a few times.
+    policy: Option<Box<Policy>>,
     pub(super) home: Home,
     pub(super) body: Box<dyn Body<'step, R> + 'step>,
     pub(super) stage: Stage<'step, R>,
     /// Its idempotency key, if it has one.
     pub(super) keyed: Option<Box<Keyed>>,
 }
+
+// It is moved about a few times in every step: what it rarely has is boxed.
+#[cfg(not(feature = "testing"))]
+const _: () = assert!(size_of::<StepCall<'static, u64>>() <= 288);
 
 pub(super) enum Stage<'step, R> {
     /// Never polled.
@@ -86,8 +91,8 @@ pub(super) enum Doing<'step, R> {
     /// Waiting for the next attempt.
     BackingOff(Deadline, Arc<CallWaker>),
     /// The body is ready to start, once what must be durable before is.
-    Ready(Running<'step, R>),
-    Running(Running<'step, R>),
+    Ready(Box<Running<'step, R>>),
+    Running(Box<Running<'step, R>>),
     /// The outcome was handed in; this is what it gives once it is durable.
     HandedIn(Decoded<R>),
 }
@@ -112,7 +117,7 @@ where
         definition,
         returns,
         site,
-        policy: Policy::of(definition),
+        policy: None,
         home: Home::claim(definition.name, key, site),
         body: Box::new(TypedBody {
             names: definition.args,
@@ -169,7 +174,7 @@ impl<'step, R> StepCall<'step, R> {
         if attempts > 1 {
             self.refuse_repetition("max_attempts");
         }
-        self.policy.max_attempts = Some(attempts.max(1));
+        self.policy_mut().max_attempts = Some(attempts.max(1));
         self
     }
 
@@ -181,13 +186,13 @@ impl<'step, R> StepCall<'step, R> {
     #[track_caller]
     pub fn backoff(mut self, shortest: Duration, longest: Duration) -> Self {
         self.refuse_repetition("backoff");
-        self.policy.backoff = Some((shortest, longest.max(shortest)));
+        self.policy_mut().backoff = Some((shortest, longest.max(shortest)));
         self
     }
 
     /// Limits the wall time of each attempt of this call.
     pub fn timeout(mut self, limit: Duration) -> Self {
-        self.policy.timeout = Some(limit);
+        self.policy_mut().timeout = Some(limit);
         self
     }
 
@@ -208,6 +213,20 @@ impl<'step, R> StepCall<'step, R> {
             resources: Resources::default(),
             future: None,
         }
+    }
+
+    /// How often, how long and how far apart its attempts are.
+    pub(super) fn policy(&self) -> Policy {
+        match &self.policy {
+            Some(policy) => **policy,
+            None => Policy::of(self.definition),
+        }
+    }
+
+    fn policy_mut(&mut self) -> &mut Policy {
+        let definition = self.definition;
+        self.policy
+            .get_or_insert_with(|| Box::new(Policy::of(definition)))
     }
 
     fn poll_in_run(

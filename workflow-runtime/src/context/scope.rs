@@ -73,7 +73,7 @@ impl RareClaims {
         kind: CallKind,
         name: &'static str,
         make: impl FnOnce() -> Option<CallIds>,
-    ) -> Option<&CallIds> {
+    ) -> Option<&mut CallIds> {
         let is_it = |known: &Repeated| known.kind == kind && known.name == name;
         let at = match self.repeated.iter().position(is_it) {
             Some(at) => at,
@@ -83,7 +83,7 @@ impl RareClaims {
                 self.repeated.len() - 1
             }
         };
-        self.repeated[at].ids.as_ref()
+        self.repeated[at].ids.as_mut()
     }
 }
 
@@ -218,8 +218,8 @@ impl Scope {
         }
         let scope = self.path.as_bytes();
         let make = || CallIds::new(self.core.run(), scope, kind, name);
-        let ids = claims.rare().repeated(kind, name, make);
-        let id = self.core.call_id(|run| match ids {
+        let mut ids = claims.rare().repeated(kind, name, make);
+        let id = self.core.call_id(|run| match &mut ids {
             Some(ids) if ids.run() == run => ids.id(place),
             _ => StepId::derive(run, scope, kind, name, Discriminator::Occurrence(place)),
         });

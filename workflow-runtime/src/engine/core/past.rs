@@ -20,7 +20,7 @@ impl RunCore {
 
     /// Makes the id of a call. In a fork, calls that the copied records know keep their ids; all
     /// others are this run's own, so that what runs again is new to the outside world.
-    pub(crate) fn call_id(&self, derive: impl Fn(RunId) -> StepId) -> StepId {
+    pub(crate) fn call_id(&self, mut derive: impl FnMut(RunId) -> StepId) -> StepId {
         let copied = self.forks.iter().find_map(|fork| {
             let id = derive(fork.origin);
             fork.shared.contains(&id).then_some(id)
