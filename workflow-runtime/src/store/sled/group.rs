@@ -73,11 +73,11 @@ impl Group {
             }
             Op::Create(run, reply) => {
                 let creation = self.create(shared, *run);
-                self.answer(reply, creation, Answer::Creation)
+                self.answer(shared, reply, creation, Answer::Creation)
             }
             Op::Commit(commit, reply) => {
                 let committed = self.commit(shared, commit);
-                self.answer(reply, committed.map(Box::new), Answer::Committed)
+                self.answer(shared, reply, committed.map(Box::new), Answer::Committed)
             }
             Op::Park(run, parking, reply) => {
                 self.draft.parked(run, parking.as_ref());
@@ -99,7 +99,7 @@ impl Group {
             }
             Op::Revive(reopening, reply) => {
                 let revived = self.revive(shared, reopening);
-                self.answer(reply, revived.map(Box::new), Answer::Revived)
+                self.answer(shared, reply, revived.map(Box::new), Answer::Revived)
             }
             Op::Forget(run, below, reply) => {
                 self.draft.forgotten(run, below);
@@ -114,9 +114,10 @@ impl Group {
         }
     }
 
-    /// Keeps an answer for later, or sends the error that stops the store.
+    /// Keeps an answer for later. An error stops the store: whoever asked hears the same as all who ask later.
     fn answer<T, A>(
         &mut self,
+        shared: &Shared,
         reply: Reply<T>,
         outcome: StoreResult<A>,
         answer: impl FnOnce(Reply<T>, A) -> Answer,
@@ -127,7 +128,8 @@ impl Group {
                 Ok(())
             }
             Err(error) => {
-                let _ = reply.send(Err(error.clone()));
+                shared.fail(&error);
+                let _ = reply.send(Err(shared.lock().stopped()));
                 Err(error)
             }
         }

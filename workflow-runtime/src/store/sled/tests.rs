@@ -220,6 +220,23 @@ impl Closed {
 }
 
 #[tokio::test]
+async fn whoever_asks_for_what_stops_the_store_hears_the_same_as_all_who_ask_later() {
+    let closed = Closed::new().await;
+    closed.settle().await;
+    let garbage = vec![1, 0, 7];
+    closed.tamper(|_| vec![(Key::run(header(9).run).piece(0), Some(garbage))]);
+    let store = closed.open().expect("nobody has looked there");
+    let first = store.create(new_run(9)).await;
+    let later = store.create(new_run(10)).await;
+    for answer in [first, later] {
+        let Err(StoreError::Failed { error }) = &answer else {
+            panic!("it goes on, or says something else: {answer:?}");
+        };
+        assert!(error.contains("the entry of run_"), "{error}");
+    }
+}
+
+#[tokio::test]
 async fn a_missing_live_entry_is_damage() {
     let closed = Closed::new().await;
     closed.settle().await;
