@@ -33,13 +33,7 @@ struct Cost {
 }
 
 /// Drives `runs` runs of so many steps, `at_once` at a time: opening and closing the store are not counted.
-fn measure(
-    scratch: &Path,
-    at_once: usize,
-    runs: u64,
-    steps: u64,
-    durability: Durability,
-) -> Cost {
+fn measure(scratch: &Path, at_once: usize, runs: u64, steps: u64, durability: Durability) -> Cost {
     let dir = engine::fresh(scratch);
     let total = runs * steps;
     engine::runtime().block_on(async {

@@ -188,7 +188,7 @@ fn repeats() -> usize {
 
 /// Steps per second, synced, beside what the disk gives a plain file at the same concurrency; of all workloads, or of one.
 fn throughput(scratch: &Path, only: &str) -> bool {
-    let mut all_met = true;
+    let (mut all_met, mut any) = (true, false);
     for (workload, at_once, steps, asked) in [
         ("sequential", 1, engine::STEPS_PER_RUN, 0.65),
         ("concurrent-64", 64, engine::STEPS_PER_RUN, 0.70),
@@ -199,19 +199,20 @@ fn throughput(scratch: &Path, only: &str) -> bool {
         if !only.is_empty() && only != workload {
             continue;
         }
+        any = true;
         let (mut rates, mut floors, mut ratios) = (Vec::new(), Vec::new(), Vec::new());
         let mut before = floor::records_per_second(scratch, at_once);
         for _ in 0..repeats() {
             let rate = engine::steps_per_second(scratch, at_once, steps);
             let one_way = machine::one_way_ns();
             let after = floor::records_per_second(scratch, at_once);
+            let ratio = rate / f64::midpoint(before, after);
             eprintln!(
-                "{workload}: {rate:.0} steps/s, {:.3} of the floor's {before:.0} and {after:.0}; {one_way:.0} ns between processors",
-                rate / f64::midpoint(before, after)
+                "{workload}: {rate:.0} steps/s, {ratio:.3} of the floor's {before:.0} and {after:.0}; {one_way:.0} ns between processors"
             );
             rates.push(rate);
             floors.push(after);
-            ratios.push(rate / f64::midpoint(before, after));
+            ratios.push(ratio);
             before = after;
         }
         Figure::floor(workload, "records_per_s", median(&mut floors)).print();
@@ -220,7 +221,12 @@ fn throughput(scratch: &Path, only: &str) -> bool {
             .ratio_at_least(asked)
             .print();
     }
-    all_met
+    if !any {
+        eprintln!(
+            "there is no workload `{only}`: sequential, concurrent-64, concurrent-1024, short-64, short-1024"
+        );
+    }
+    any && all_met
 }
 
 /// Steps per second when a recorded run is replayed.
